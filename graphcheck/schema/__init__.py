@@ -1,0 +1,1 @@
+"""The types that cross a boundary between layers. Imports nothing but the standard library and pydantic."""

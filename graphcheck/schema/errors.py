@@ -1,0 +1,75 @@
+"""Owns the error tree: each error knows its exit code and reads `value: rule; what to do`."""
+
+from graphcheck.schema.exit_codes import ExitCode
+
+
+class GraphcheckError(Exception):
+    """An error that reaches the user as one line.
+
+    Args:
+        value: what was found, with its place (`default.toml:12: axes.tp = 3`).
+        rule: the rule that it breaks.
+        todo: what the user can do next.
+    """
+
+    exit_code: ExitCode = ExitCode.INTERNAL
+
+    def __init__(self, value: str, rule: str, todo: str) -> None:
+        super().__init__(f"{value}: {rule}; {todo}")
+        self.value, self.rule, self.todo = value, rule, todo
+
+
+class UsageError(GraphcheckError):
+    """A wrong option, name or combination on the command line."""
+
+    exit_code = ExitCode.USAGE
+
+
+class FileError(UsageError):
+    """A matrix, suite, model or run folder that cannot be used."""
+
+
+class MatrixError(FileError):
+    """A matrix file that breaks its rules."""
+
+
+class SuiteError(FileError):
+    """A suite file that breaks its rules, or does not fit the model."""
+
+
+class ModelError(FileError):
+    """A checkpoint folder that cannot be used."""
+
+
+class RunFolderError(FileError):
+    """A run folder that cannot be read or written."""
+
+
+class TargetError(GraphcheckError):
+    """A target that cannot start at all (before any attempt has a verdict of its own)."""
+
+    exit_code = ExitCode.CRASH
+
+
+class BackendRequired(GraphcheckError):
+    """`--require-backend` asked for a backend that no cell ran on."""
+
+    exit_code = ExitCode.VACUOUS
+
+
+class GoldenError(GraphcheckError):
+    """A golden that cannot be trusted."""
+
+    exit_code = ExitCode.GOLDEN
+
+
+class GoldenMissing(GoldenError):
+    """No golden for this model, suite and dtype in any golden folder."""
+
+
+class GoldenStale(GoldenError):
+    """A golden whose model or suite has changed since it was made; names the differing keys."""
+
+
+class GoldenCorrupt(GoldenError):
+    """A golden that is cut off, edited, or in a format this version does not read."""

@@ -1,0 +1,34 @@
+"""Owns the counters that prove what ran on a rank; a counter that a target cannot give is UNKNOWN (None)."""
+
+from pydantic import Field
+
+from graphcheck.schema.base import Record
+
+UNKNOWN = None
+"""The value of a counter that a target cannot witness. Never the same as 0."""
+
+
+class Backend(Record):
+    """What the work ran on, as shown in every summary."""
+
+    graph: str | None = Field(default=None, description="graph backend: tape, cuda; None when graphs were off")
+    device: str = "cpu"
+    device_name: str = ""
+    collectives: str | None = None
+
+
+class Evidence(Record):
+    """One rank's counters over an attempt."""
+
+    backend: Backend = Backend()
+    captures: int | None = UNKNOWN
+    replays: int | None = UNKNOWN
+    replayed_lane_tokens: int | None = UNKNOWN
+    eager_lane_tokens: int | None = UNKNOWN
+    padded_lanes: int | None = UNKNOWN
+    fallbacks: dict[str, int] | None = Field(default=UNKNOWN, description="reason -> decode steps that fell back")
+    largest_bucket: int | None = UNKNOWN
+    sites: dict[str, dict[str, int]] | None = Field(default=UNKNOWN, description="fix -> phase -> times reached")
+    collectives: int | None = UNKNOWN
+    peak_memory_bytes: int | None = UNKNOWN
+    seconds: dict[str, float] = Field(default_factory=dict, description="phase -> wall seconds")

@@ -1,0 +1,64 @@
+"""Owns the golden file's records: one header line, then one line a prompt."""
+
+from pydantic import Field
+
+from graphcheck.schema.base import Record
+
+GOLDEN_FORMAT = 1
+NUM_TOP = 4
+"""How many (id, logit) pairs each step of a golden keeps."""
+
+
+class GoldenHeader(Record):
+    """Line 1 of a golden.
+
+    `model` maps each part of the model folder (config, weights, tokenizer) to its sha256; `suite_sha` is the hash
+    of the suite's canonical content; `body_sha` covers every byte after line 1. `made_on` and `command` change
+    only when the body does.
+    """
+
+    format: int = GOLDEN_FORMAT
+    model_name: str
+    model: dict[str, str]
+    suite: str
+    suite_sha: str
+    dtype: str
+    num_prompts: int
+    reference: str = Field(description="the implementation that computed it, with its settings")
+    versions: dict[str, str]
+    body_sha: str
+    made_on: str
+    command: str
+
+
+class GoldenStep(Record):
+    """One step's best ids with their logits, best first; `soft` marks a step that must not be judged hard."""
+
+    top: tuple[tuple[int, float], ...] = Field(min_length=1)
+    soft: bool = False
+
+    @property
+    def margin(self) -> float:
+        """Logit distance between the best and the second best id."""
+        return self.top[0][1] - self.top[1][1] if len(self.top) > 1 else float("inf")
+
+
+class GoldenPrompt(Record):
+    """The right answer to one prompt: output ids (a final stop id included), their text, and every step's top ids."""
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...] = Field(min_length=1)
+    text: str
+    finish: str = Field(pattern="^(stop|length)$")
+    steps: tuple[GoldenStep, ...]
+
+
+class Golden(Record):
+    """A whole golden, its header checked against its body."""
+
+    header: GoldenHeader
+    prompts: tuple[GoldenPrompt, ...]
+
+    def prompt(self, prompt_id: str) -> GoldenPrompt:
+        return next(prompt for prompt in self.prompts if prompt.id == prompt_id)

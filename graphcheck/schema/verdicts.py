@@ -1,0 +1,65 @@
+"""Owns the words of judging: the outcome of a prompt, the verdict of an attempt, and what each means for CI."""
+
+from enum import StrEnum
+
+from graphcheck.schema.exit_codes import ExitCode
+
+
+class Outcome(StrEnum):
+    """What became of one prompt; listed in the order in which they are tried, the first that applies wins."""
+
+    ERROR = "error"
+    MISSING = "missing"
+    EXACT = "exact"
+    COLLAPSE = "collapse"
+    CORRUPT = "corrupt"
+    DRIFT = "drift"
+    NEAR_TIE = "near_tie"
+    LENGTH = "length"
+    LOOP = "loop"
+
+
+class Verdict(StrEnum):
+    """What became of one attempt; listed in the order in which they are tried, the first that applies wins."""
+
+    SKIPPED = "SKIPPED"
+    MISSING = "MISSING"
+    STALE = "STALE"
+    HANG = "HANG"
+    TIMEOUT = "TIMEOUT"
+    CRASH = "CRASH"
+    OOM = "OOM"
+    ERROR = "ERROR"
+    LEAK = "LEAK"
+    TOKENS = "TOKENS"
+    FLAKY = "FLAKY"
+    VACUOUS = "VACUOUS"
+    UNWITNESSED = "UNWITNESSED"
+    PASS = "PASS"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return _EXIT_CODES[self]
+
+    @property
+    def is_green(self) -> bool:
+        """UNWITNESSED is green in the exit code but is always shown apart from PASS."""
+        return self.exit_code is ExitCode.PASS
+
+
+_EXIT_CODES: dict[Verdict, ExitCode] = {
+    Verdict.SKIPPED: ExitCode.INCOMPLETE,
+    Verdict.MISSING: ExitCode.GOLDEN,
+    Verdict.STALE: ExitCode.GOLDEN,
+    Verdict.HANG: ExitCode.HANG,
+    Verdict.TIMEOUT: ExitCode.HANG,
+    Verdict.CRASH: ExitCode.CRASH,
+    Verdict.OOM: ExitCode.CRASH,
+    Verdict.ERROR: ExitCode.CRASH,
+    Verdict.LEAK: ExitCode.CRASH,
+    Verdict.TOKENS: ExitCode.TOKENS,
+    Verdict.FLAKY: ExitCode.TOKENS,
+    Verdict.VACUOUS: ExitCode.VACUOUS,
+    Verdict.UNWITNESSED: ExitCode.PASS,
+    Verdict.PASS: ExitCode.PASS,
+}

@@ -1,0 +1,1 @@
+"""Engines as the harness reaches them."""
