@@ -1,0 +1,118 @@
+"""Owns the engine's settings: what may be set, to what, and the frozen configuration that results."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from graphcheck.engine.errors import ConfigError
+from graphcheck.engine.fixes import FIX_NAMES
+
+NUM_SHARDS = 4
+"""Virtual shards of `invariant` numerics: a power of two that every TP size divides."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One engine setting. `choices` closes the set of values; `minimum` bounds an integer."""
+
+    name: str
+    default: int | str
+    help: str
+    choices: tuple[int | str, ...] | None = None
+    minimum: int = 0
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("tp", 1, "tensor-parallel ranks", choices=(1, 2, 4)),
+    Setting("graph", "off", "replay captured graphs in decode (opt-in)", choices=("off", "on")),
+    Setting("dtype", "float32", "dtype of weights and activations", choices=("float32", "bfloat16")),
+    Setting("numerics", "invariant", "how sums over shards are formed", choices=("invariant",)),
+    Setting("allreduce", "gloo", "transport of the collectives", choices=("gloo",)),
+    Setting("kv", "paged", "layout of the KV cache", choices=("paged",)),
+    Setting("lanes", 8, "sequences decoded at once", minimum=1),
+    Setting("page_size", 16, "tokens a KV page", minimum=1),
+    Setting("context", 128, "longest sequence in tokens, prompt and answer together", minimum=2),
+    Setting("num_pages", 0, "KV pages to share; 0 is enough for every lane at full context"),
+    Setting("buckets", "1,2,4,8", "padded decode batch sizes, ascending; a larger batch runs eager"),
+    Setting("logits", "off", "`digest` adds the sha256 of every row of logits to the step events", ("off", "digest")),
+)
+
+
+def defaults() -> dict[str, int | str]:
+    """Every setting with its default."""
+    return {setting.name: setting.default for setting in SETTINGS}
+
+
+def parse_buckets(text: str) -> tuple[int, ...]:
+    """`"1,2,4,8"` -> (1, 2, 4, 8).
+
+    Raises:
+        ConfigError: not ascending positive numbers.
+    """
+    try:
+        buckets = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        buckets = ()
+    if not buckets or buckets[0] < 1 or list(buckets) != sorted(set(buckets)):
+        raise ConfigError(f"buckets = {text!r}: ascending positive numbers joined by commas; write it like 1,2,4,8")
+    return buckets
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What every rank of an attempt runs with; the same on all of them."""
+
+    tp: int
+    graph: bool
+    dtype: str
+    lanes: int
+    page_size: int
+    context: int
+    num_pages: int
+    buckets: tuple[int, ...]
+    logits_digest: bool
+    fixes_off: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the decode buffers: enough for every lane and for the largest bucket."""
+        return max(self.lanes, self.buckets[-1])
+
+    @property
+    def max_blocks(self) -> int:
+        """Columns of a block table: pages of one sequence at full context."""
+        return self.context // self.page_size
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, int | str], fixes_off: frozenset[str]) -> "EngineConfig":
+        """Checks settings that hang together; single values are checked against SETTINGS by the caller.
+
+        Raises:
+            ConfigError: a fix that does not exist, or settings that contradict each other.
+        """
+        unknown = fixes_off - set(FIX_NAMES)
+        if unknown:
+            raise ConfigError(f"fix {min(unknown)!r}: no such fix; choose from {', '.join(FIX_NAMES)}")
+        values = defaults() | dict(settings)
+        lanes, page_size, context = int(values["lanes"]), int(values["page_size"]), int(values["context"])
+        if context % page_size:
+            raise ConfigError(
+                f"context = {context}, page_size = {page_size}: the context is a whole number of pages; "
+                f"try context = {-(-context // page_size) * page_size}"
+            )
+        return cls(
+            tp=int(values["tp"]),
+            graph=values["graph"] == "on",
+            dtype=str(values["dtype"]),
+            lanes=lanes,
+            page_size=page_size,
+            context=context,
+            num_pages=int(values["num_pages"]) or lanes * context // page_size,
+            buckets=_needed(parse_buckets(str(values["buckets"])), lanes),
+            logits_digest=values["logits"] == "digest",
+            fixes_off=fixes_off,
+        )
+
+
+def _needed(buckets: tuple[int, ...], lanes: int) -> tuple[int, ...]:
+    """The buckets up to the first that holds every lane; those behind it would never be used."""
+    return buckets[: sum(bucket < lanes for bucket in buckets) + 1]

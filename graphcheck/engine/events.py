@@ -1,0 +1,48 @@
+"""Owns what an engine reports while it runs: plain records, one a step and one a finished request."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step. Parallel tuples: sequence i of request `requests[i]` took `next_ids[i]` as output `index[i]`.
+
+    `argmax_ids` is what was computed, `next_ids` what is fed on; `bucket` the padded batch of a decode step, None in
+    prefill; `fallback` why a decode step that a graph should have served ran eager; `logits_sha` one digest a row.
+    """
+
+    number: int
+    phase: str
+    requests: tuple[str, ...]
+    index: tuple[int, ...]
+    argmax_ids: tuple[int, ...]
+    next_ids: tuple[int, ...]
+    finite: tuple[bool, ...]
+    bucket: int | None
+    replayed: bool
+    fallback: str | None
+    seconds: float
+    logits_sha: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class FinishReport:
+    """A request that ended: `reason` is `stop` or `length`."""
+
+    request: str
+    reason: str
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a rank did, counted where it was done."""
+
+    captures: int
+    replays: int
+    replayed_lane_tokens: int
+    eager_lane_tokens: int
+    padded_lanes: int
+    fallbacks: dict[str, int]
+    collectives: int
+    sites: dict[str, dict[str, int]]

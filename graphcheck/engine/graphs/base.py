@@ -1,0 +1,60 @@
+"""Owns the interface of a graph backend: capture, replay, destroy, and work that is put on the graph by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class GraphKey:
+    """What a graph was captured for. A graph serves a step only if all four agree."""
+
+    phase: str
+    query_len: int
+    bucket: int
+    variant: str = "default"
+
+    def __str__(self) -> str:
+        return f"{self.phase} bucket {self.bucket} (query_len {self.query_len}, {self.variant})"
+
+
+class Graph(Protocol):
+    """One captured step over fixed memory. No model code runs at replay."""
+
+    num_nodes: int
+
+    def replay(self) -> None: ...
+
+    def destroy(self) -> None:
+        """Frees what the graph holds. Must come before its communicator is destroyed."""
+        ...
+
+
+class GraphBackend(Protocol):
+    """Captures and replays; one object a rank."""
+
+    name: str
+
+    def capture(self, key: GraphKey, step: Callable[[], None]) -> Graph:
+        """Runs `step` once and records it.
+
+        Raises:
+            CaptureError: the step cannot be captured; names the op, the bucket and what to try.
+        """
+        ...
+
+    def call(self, work: Callable[[], None], label: str) -> None:
+        """Runs `work` now and, while a capture is open, at each replay of the graph as well."""
+        ...
+
+
+class NoGraphs:
+    """The backend of an engine whose graphs are off."""
+
+    name = "none"
+
+    def capture(self, key: GraphKey, step: Callable[[], None]) -> Graph:
+        raise NotImplementedError("graphs are off")
+
+    def call(self, work: Callable[[], None], label: str) -> None:
+        work()

@@ -1,0 +1,188 @@
+"""Owns the journal: one small record a rank in memory that every rank and the supervisor map. Standard library only.
+
+A rank writes its own record and never locks, so others can read it while the rank is stuck. Every field is one
+aligned 64-bit word; a tag's number is written last, so that a reader who finds the number finds the whole tag.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+
+PHASES = ("start", "load", "capture", "prefill", "decode", "teardown", "done")
+WAITS = ("", "wait_for_peers", "wait_for_collective", "wait_for_device", "wait_for_release")
+KINDS = ("reduce", "gather")
+
+NUM_TAGS = 8
+_TAG_WORDS = 5
+_SITES_BYTES = 32 * 1024
+
+
+class Word(IntEnum):
+    """Index of each counter of a record."""
+
+    PHASE = 0
+    STEP = 1
+    COLLECTIVE = 2
+    UNIT = 3
+    BEAT = 4
+    FINISHED = 5
+    WAIT = 6
+    WAIT_SINCE_NS = 7
+
+
+_TAGS_AT = len(Word)
+_NUM_WORDS = _TAGS_AT + NUM_TAGS * _TAG_WORDS
+_RECORD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One collective as announced before it is entered. `number` counts from 1, over the whole life of a rank."""
+
+    number: int
+    kind: str
+    rows: int
+    nbytes: int
+    site: int
+
+    def matches(self, other: "Tag") -> bool:
+        """True if two ranks that announce these would complete together."""
+        return (self.number, self.kind, self.rows, self.nbytes) == (other.number, other.kind, other.rows, other.nbytes)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A record as read at one moment. `tags` are the last ones, oldest first, with their sites' names."""
+
+    rank: int
+    phase: str
+    step: int
+    collective: int
+    unit: int
+    beat: int
+    finished: bool
+    waiting: str
+    waiting_seconds: float
+    tags: tuple[tuple[Tag, str], ...]
+
+
+class JournalMemory:
+    """The mapped records of all ranks of an attempt, and the table of site names behind them."""
+
+    def __init__(self, file: int, num_ranks: int) -> None:
+        """Maps the journal behind the file descriptor `file`, which may be closed afterwards."""
+        self.num_ranks = num_ranks
+        self._mmap = mmap.mmap(file, _file_bytes(num_ranks))
+        self._words = memoryview(self._mmap).cast("q")
+
+    @classmethod
+    def create(cls, num_ranks: int) -> tuple["JournalMemory", int]:
+        """New records in memory that has no name, and the file descriptor through which ranks map it."""
+        file = os.memfd_create("graphcheck-journal")
+        os.truncate(file, _file_bytes(num_ranks))
+        return cls(file, num_ranks), file
+
+    def close(self) -> None:
+        self._words.release()
+        self._mmap.close()
+
+    def write_sites(self, names: Sequence[str]) -> None:
+        """Stores the names that tags refer to by index; every rank writes the same table."""
+        text = "\n".join(names).encode()[: _SITES_BYTES - 8]
+        start = self.num_ranks * _RECORD_BYTES
+        self._mmap[start + 8 : start + 8 + len(text)] = text
+        self._words[start // 8] = len(text)
+
+    def snapshot(self, rank: int) -> Snapshot:
+        """Reads one record; safe at any time."""
+        words = self._words
+        base = rank * _RECORD_BYTES // 8
+        collective = words[base + Word.COLLECTIVE]
+        sites = self._sites()
+        tags = [self.tag(rank, number) for number in range(max(1, collective - NUM_TAGS + 1), collective + 1)]
+        since = words[base + Word.WAIT_SINCE_NS]
+        waiting = WAITS[words[base + Word.WAIT]]
+        return Snapshot(
+            rank=rank,
+            phase=PHASES[words[base + Word.PHASE]],
+            step=words[base + Word.STEP],
+            collective=collective,
+            unit=words[base + Word.UNIT],
+            beat=words[base + Word.BEAT],
+            finished=bool(words[base + Word.FINISHED]),
+            waiting=waiting,
+            waiting_seconds=(time.monotonic_ns() - since) / 1e9 if waiting else 0.0,
+            tags=tuple((tag, sites[tag.site] if tag.site < len(sites) else "?") for tag in tags if tag is not None),
+        )
+
+    def tag(self, rank: int, number: int) -> Tag | None:
+        """Tag `number` of a rank; None if it is not announced yet, or long gone."""
+        start = rank * _RECORD_BYTES // 8 + _TAGS_AT + number % NUM_TAGS * _TAG_WORDS
+        found, kind, rows, nbytes, site = self._words[start : start + _TAG_WORDS]
+        return Tag(found, KINDS[kind], rows, nbytes, site) if found == number else None
+
+    def _sites(self) -> list[str]:
+        start = self.num_ranks * _RECORD_BYTES
+        length = self._words[start // 8]
+        return self._mmap[start + 8 : start + 8 + length].decode().split("\n")
+
+    def writer(self, rank: int) -> "JournalWriter":
+        return JournalWriter(self, self._words, rank)
+
+
+class JournalWriter:
+    """One rank's hand on its own record."""
+
+    def __init__(self, memory: JournalMemory, words: memoryview, rank: int) -> None:
+        self.memory = memory
+        self._words = words
+        self._base = rank * _RECORD_BYTES // 8
+
+    def phase(self, phase: str) -> None:
+        self._words[self._base + Word.PHASE] = PHASES.index(phase)
+
+    def step(self, number: int) -> None:
+        """Step `number` (counted from 1 over the life of the rank) has begun."""
+        self._words[self._base + Word.STEP] = number
+
+    def unit(self) -> None:
+        """One more unit of load or capture is done."""
+        self._words[self._base + Word.UNIT] += 1
+
+    def beat(self) -> None:
+        """The rank is alive; this is not progress."""
+        self._words[self._base + Word.BEAT] += 1
+
+    def finished(self) -> None:
+        self._words[self._base + Word.FINISHED] = 1
+
+    def announce(self, kind: str, rows: int, nbytes: int, site: int) -> int:
+        """Writes the tag of the next collective and returns its number."""
+        number = self._words[self._base + Word.COLLECTIVE] + 1
+        start = self._base + _TAGS_AT + number % NUM_TAGS * _TAG_WORDS
+        for offset, value in enumerate((KINDS.index(kind), rows, nbytes, site), start=1):
+            self._words[start + offset] = value
+        self._words[start] = number
+        self._words[self._base + Word.COLLECTIVE] = number
+        return number
+
+    @contextmanager
+    def waiting(self, wait: str) -> Iterator[None]:
+        """Declares a wait: a rank that moves only inside it is not making progress."""
+        self._words[self._base + Word.WAIT_SINCE_NS] = time.monotonic_ns()
+        self._words[self._base + Word.WAIT] = WAITS.index(wait)
+        try:
+            yield
+        finally:
+            self._words[self._base + Word.WAIT] = 0
+
+
+def _file_bytes(num_ranks: int) -> int:
+    return num_ranks * _RECORD_BYTES + _SITES_BYTES
+
+
+assert _NUM_WORDS * 8 <= _RECORD_BYTES

@@ -1,0 +1,120 @@
+"""Owns the translation of the engine's reports and errors into the events of the schema."""
+
+import time
+import traceback
+from typing import Literal, TextIO
+
+from graphcheck.engine.engine import Engine
+from graphcheck.engine.errors import RequestError
+from graphcheck.engine.events import FinishReport, StepReport
+from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, FinishedEvent, Phase, PhaseEvent, StepEvent
+from graphcheck.schema.evidence import Backend, Evidence
+
+
+class EventWriter:
+    """Writes one rank's events, a JSON line each, flushed at once."""
+
+    def __init__(self, rank: int, out: TextIO) -> None:
+        self._rank, self._out = rank, out
+        self._born = self._entered = time.monotonic()
+        self._phase: Phase = "start"
+        self._seconds: dict[str, float] = {}
+        self.run = 0
+        """Which pass over the suite is running."""
+
+    def phase(self, phase: Phase) -> None:
+        """The rank enters a phase; the time spent in the last one is kept for the evidence."""
+        now = time.monotonic()
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._entered
+        self._phase, self._entered = phase, now
+        self._write(PhaseEvent(rank=self._rank, phase=phase, seconds=now - self._born))
+
+    def report(self, report: StepReport | FinishReport | RequestError) -> None:
+        """The engine's callback."""
+        match report:
+            case StepReport():
+                self._step(report)
+            case FinishReport():
+                self._write(
+                    FinishedEvent(
+                        rank=self._rank,
+                        request=report.request,
+                        run=self.run,
+                        reason=report.reason,
+                        num_tokens=report.num_tokens,
+                    )
+                )
+            case RequestError():
+                self.error(report)
+
+    def error(self, error: Exception) -> None:
+        """An exception as its class of outcome."""
+        self._write(
+            ErrorEvent(
+                rank=self._rank,
+                kind=_kind(error),
+                error=type(error).__name__,
+                message=str(error),
+                phase=self._phase,
+                request=error.request_id if isinstance(error, RequestError) else None,
+                traceback="".join(traceback.format_exception(error)),
+            )
+        )
+
+    def evidence(self, engine: Engine, peak_memory_bytes: int) -> None:
+        """The rank's counters, once its work is done."""
+        counters = engine.counters()
+        config = engine.config
+        backend = Backend(
+            graph=engine.graph_backend, device="cpu", device_name="CPU", collectives="gloo" if config.tp > 1 else None
+        )
+        evidence = Evidence(
+            backend=backend,
+            captures=counters.captures,
+            replays=counters.replays,
+            replayed_lane_tokens=counters.replayed_lane_tokens,
+            eager_lane_tokens=counters.eager_lane_tokens,
+            padded_lanes=counters.padded_lanes,
+            fallbacks=counters.fallbacks,
+            largest_bucket=config.buckets[-1],
+            sites=counters.sites,
+            collectives=counters.collectives,
+            peak_memory_bytes=peak_memory_bytes,
+            seconds=self._seconds | {self._phase: time.monotonic() - self._entered},
+        )
+        self._write(EvidenceEvent(rank=self._rank, evidence=evidence))
+
+    def _step(self, report: StepReport) -> None:
+        if report.phase != self._phase:
+            self.phase(report.phase)
+        self._write(
+            StepEvent(
+                rank=self._rank,
+                step=report.number,
+                run=self.run,
+                phase=report.phase,
+                requests=report.requests,
+                index=report.index,
+                argmax=report.argmax_ids,
+                ids=report.next_ids,
+                finite=report.finite,
+                live=len(report.requests),
+                bucket=report.bucket,
+                replayed=report.replayed,
+                fallback=report.fallback,
+                seconds=report.seconds,
+                logits_sha=report.logits_sha,
+            )
+        )
+
+    def _write(self, event: Event) -> None:
+        self._out.write(event.model_dump_json(exclude_none=True) + "\n")
+        self._out.flush()
+
+
+def _kind(error: Exception) -> Literal["request", "oom", "crash"]:
+    if isinstance(error, RequestError):
+        return "request"
+    if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
+        return "oom"
+    return "crash"

@@ -1,0 +1,192 @@
+"""Owns a running attempt of the bundled engine: its rank processes, their pipes, journals and stacks."""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from graphcheck.engine.journal import JournalMemory
+from graphcheck.schema.errors import TargetError
+from graphcheck.schema.events import EVENT, ErrorEvent, Event, ExitEvent
+from graphcheck.schema.journal import Journal, Tag
+from graphcheck.targets.bundled.fork_client import ForkServer
+from graphcheck.targets.bundled.job import Job
+
+_STACK_SECONDS = 0.5
+
+
+class BundledSession:
+    """See targets.base.Session. Everything it holds is freed by `kill`."""
+
+    def __init__(self, server: ForkServer, job: Job, out_dir: Path) -> None:
+        self.num_ranks = job.num_ranks
+        self._server, self._out_dir = server, out_dir
+        self._held = ExitStack()
+        self._processes: list[int] = []
+        self._exited: set[int] = set()
+        self._partial: dict[int, bytes] = {}
+        self._job_path = out_dir / "job.json"
+        self._job_path.write_text(job.model_dump_json(), encoding="utf-8")
+        try:
+            self._start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self) -> None:
+        self._journal, journal_file = JournalMemory.create(self.num_ranks)
+        self._held.callback(self._journal.close)
+        listener = self._held.enter_context(socket.create_server(("127.0.0.1", 0)))
+        supervisor = os.pidfd_open(os.getpid())
+        release_read, self._release = os.pipe()
+        self._pipes: list[int] = []
+        lent = [journal_file, supervisor, release_read]
+        try:
+            for rank in range(self.num_ranks):
+                events_read, events_write = os.pipe()
+                os.set_blocking(events_read, False)
+                self._pipes.append(events_read)
+                log = os.open(self._out_dir / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                own = [journal_file, events_write, log, release_read, supervisor, listener.fileno()]
+                try:
+                    self._processes.append(self._server.fork(rank, self._job_path, own))
+                finally:
+                    os.close(events_write)
+                    os.close(log)
+        finally:
+            for file in lent:
+                os.close(file)
+
+    def events(self, timeout: float) -> Sequence[Event]:
+        """See Session.events. Exits of ranks are among them, after all that the rank wrote."""
+        open_pipes = [pipe for pipe in self._pipes if pipe >= 0]
+        ready, _, _ = select.select([*open_pipes, self._server], [], [], timeout)
+        events: list[Event] = []
+        for rank, pipe in enumerate(self._pipes):
+            if pipe in ready:
+                events += self._read(rank, pipe)
+        for rank, process in enumerate(self._processes):
+            if rank not in self._exited and (exit_event := self._exit(rank, process)) is not None:
+                events += self._read(rank, self._pipes[rank])
+                events.append(exit_event)
+        return events
+
+    def journals(self) -> Sequence[Journal]:
+        """See Session.journals."""
+        return [self._snapshot(rank) for rank in range(self.num_ranks)]
+
+    def release(self) -> None:
+        """See Session.release."""
+        self._close_release()
+
+    def dump(self) -> Mapping[int, str]:
+        """See Session.dump: each living rank's own signal handler writes its main thread's stack."""
+        living = [rank for rank in range(self.num_ranks) if rank not in self._exited]
+        before = {rank: len(self._stack_file(rank)) for rank in living}
+        for rank in living:
+            with suppress(ProcessLookupError):
+                os.kill(self._processes[rank], signal.SIGUSR1)
+        deadline = time.monotonic() + _STACK_SECONDS
+        stacks: dict[int, str] = {}
+        while len(stacks) < len(living) and time.monotonic() < deadline:
+            time.sleep(0.005)
+            for rank in living:
+                text = self._stack_file(rank)[before[rank] :]
+                # The handler ends its output with the outermost frame of the process.
+                if "in main\n" in text:
+                    stacks[rank] = text
+        return {rank: stacks.get(rank, "") for rank in living}
+
+    def kill(self) -> None:
+        """See Session.kill."""
+        for rank, process in enumerate(self._processes):
+            if rank not in self._exited:
+                with suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
+        for rank, process in enumerate(self._processes):
+            while rank not in self._exited:
+                if self._exit(rank, process) is None:
+                    select.select([self._server], [], [], 1.0)
+        self._close_release()
+        for rank, pipe in enumerate(self._pipes):
+            if pipe >= 0:
+                os.close(pipe)
+                self._pipes[rank] = -1
+        self._held.close()
+
+    def _read(self, rank: int, pipe: int) -> list[Event]:
+        if pipe < 0:
+            return []
+        data = self._partial.pop(rank, b"")
+        while True:
+            try:
+                chunk = os.read(pipe, 1 << 20)
+            except BlockingIOError:
+                break
+            if not chunk:
+                os.close(pipe)
+                self._pipes[rank] = -1
+                break
+            data += chunk
+        *lines, self._partial[rank] = data.split(b"\n")
+        return [_parse(rank, line) for line in lines]
+
+    def _exit(self, rank: int, process: int) -> ExitEvent | None:
+        try:
+            status = self._server.exit_status(process)
+        except TargetError:
+            # Without the server no status can be had; the rank must still end.
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+            self._exited.add(rank)
+            return ExitEvent(rank=rank)
+        if status is None:
+            return None
+        self._exited.add(rank)
+        return ExitEvent(rank=rank, status=status) if status >= 0 else ExitEvent(rank=rank, signal=-status)
+
+    def _close_release(self) -> None:
+        if self._release >= 0:
+            os.close(self._release)
+            self._release = -1
+
+    def _stack_file(self, rank: int) -> str:
+        path = self._out_dir / f"rank{rank}.stack"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def _snapshot(self, rank: int) -> Journal:
+        record = self._journal.snapshot(rank)
+        return Journal(
+            rank=rank,
+            phase=record.phase,
+            step=record.step,
+            collective=record.collective,
+            unit=record.unit,
+            beat=record.beat,
+            finished=record.finished,
+            waiting=record.waiting or None,
+            waiting_seconds=record.waiting_seconds if record.waiting else None,
+            tags=tuple(
+                Tag(number=tag.number, kind=tag.kind, rows=tag.rows, nbytes=tag.nbytes, site=site)
+                for tag, site in record.tags
+            ),
+        )
+
+
+def _parse(rank: int, line: bytes) -> Event:
+    try:
+        return EVENT.validate_json(line)
+    except ValidationError:
+        return ErrorEvent(
+            rank=rank,
+            kind="crash",
+            error="GarbledEvent",
+            message=f"rank {rank} wrote {line[:80]!r}: not an event; look at its log",
+            phase="start",
+        )

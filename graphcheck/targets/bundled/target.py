@@ -1,0 +1,69 @@
+"""Owns the bundled target: what the engine can do, in the harness's words, and starting attempts at it."""
+
+from functools import cached_property
+from pathlib import Path
+
+from graphcheck.engine.config import SETTINGS, Setting
+from graphcheck.engine.fixes import FIXES, Fix
+from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
+from graphcheck.schema.suite import Workload
+from graphcheck.schema.verdicts import Verdict
+from graphcheck.targets.base import Launch, Session
+from graphcheck.targets.bundled.fork_client import ForkServer
+from graphcheck.targets.bundled.job import Job
+from graphcheck.targets.bundled.session import BundledSession
+
+
+class BundledTarget:
+    """The engine of this package. Loads no torch in the calling process."""
+
+    def describe(self) -> Capabilities:
+        """See Target.describe."""
+        return Capabilities(
+            target="bundled",
+            axes=tuple(_axis(setting) for setting in SETTINGS),
+            fixes=tuple(_fix(fix) for fix in FIXES),
+            gives_forced=True,
+            gives_evidence=True,
+            gives_journals=True,
+        )
+
+    def start(self, launch: Launch, workload: Workload, out_dir: Path) -> Session:
+        """See Target.start."""
+        job = Job(
+            model_dir=launch.model_dir.absolute(),
+            settings=launch.settings,
+            fixes_off=launch.attempt.fixes_off,
+            workload=workload,
+        )
+        return BundledSession(self._server, job, out_dir.absolute())
+
+    def close(self) -> None:
+        """See Target.close."""
+        if "_server" in self.__dict__:
+            self._server.close()
+            del self._server
+
+    @cached_property
+    def _server(self) -> ForkServer:
+        return ForkServer()
+
+
+def _axis(setting: Setting) -> AxisSpec:
+    return AxisSpec(
+        name=setting.name,
+        kind="int" if isinstance(setting.default, int) else "str",
+        default=setting.default,
+        choices=setting.choices,
+        minimum=setting.minimum,
+        help=setting.help,
+    )
+
+
+def _fix(fix: Fix) -> FixInfo:
+    signature = Signature(
+        where=dict(fix.where),
+        phase=fix.phase,
+        shows={backend: tuple(Verdict(name) for name in verdicts) for backend, verdicts in fix.shows.items()},
+    )
+    return FixInfo(name=fix.name, clause=fix.clause, promise=fix.promise, off_means=fix.off_means, signature=signature)
