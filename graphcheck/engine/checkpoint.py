@@ -55,7 +55,7 @@ class Checkpoint:
     def __init__(self, folder: Path, config: LlamaConfig) -> None:
         self._folder, self._config = folder, config
         self._files = ExitStack()
-        self._where: dict[str, object] = {}
+        self._where: dict[str, safe_open] = {}
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 file = self._files.enter_context(safe_open(path, framework="pt"))

@@ -101,9 +101,13 @@ class Engine:
             vocab_size=model_config.vocab_size,
             own_vocab=range(shards.start * shard_vocab, shards.stop * shard_vocab),
         )
-        sizes = {"lanes": config.rows, "blocks": config.max_blocks, "vocab": padded_vocab, "device": self._device}
-        self._captured_buffers = ContractBuffers.allocate(**sizes)
-        self._eager_outputs = ContractBuffers.allocate(**sizes).outputs
+        self._captured_buffers, eager = (
+            ContractBuffers.allocate(
+                lanes=config.rows, blocks=config.max_blocks, vocab=padded_vocab, device=self._device
+            )
+            for _ in range(2)
+        )
+        self._eager_outputs = eager.outputs
 
     @torch.no_grad()
     def capture(self) -> None:

@@ -1,6 +1,9 @@
 """Owns what an engine reports while it runs: plain records, one a step and one a finished request."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+from graphcheck.engine.request import FinishReason
 
 
 @dataclass(frozen=True)
@@ -12,7 +15,7 @@ class StepReport:
     """
 
     number: int
-    phase: str
+    phase: Literal["prefill", "decode"]
     requests: tuple[str, ...]
     index: tuple[int, ...]
     argmax_ids: tuple[int, ...]
@@ -27,10 +30,10 @@ class StepReport:
 
 @dataclass(frozen=True)
 class FinishReport:
-    """A request that ended: `reason` is `stop` or `length`."""
+    """A request that ended."""
 
     request: str
-    reason: str
+    reason: FinishReason
     num_tokens: int
 
 

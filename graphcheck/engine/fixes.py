@@ -1,6 +1,7 @@
 """Owns the register of fixes: pure data, one record a fix. What each does is at its one site in the engine."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Fix:
     off_means: str
     shows: dict[str, tuple[str, ...]]
     where: dict[str, tuple[int | str, ...]] = field(default_factory=dict)
-    phase: str = "decode"
+    phase: Literal["prefill", "decode", "any"] = "decode"
 
 
 FIXES: tuple[Fix, ...] = (

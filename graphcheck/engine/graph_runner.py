@@ -1,6 +1,7 @@
 """Owns captured decode: which steps a graph can serve, refreshing its buffers, replaying it, and freeing it."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -57,7 +58,7 @@ class GraphRunner:
             self._write(batch, tuple(spec.name for spec in INPUTS))
             inputs, outputs = self._buffers.input_rows(bucket), self._buffers.outputs.rows(bucket)
             with self._sites.capturing() as visits:
-                self._graphs[key] = self._backend.capture(key, lambda i=inputs, o=outputs: self._program.decode(i, o))
+                self._graphs[key] = self._backend.capture(key, partial(self._program.decode, inputs, outputs))
             self._visits[key] = visits
             captured()
 

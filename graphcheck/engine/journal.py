@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal, get_args
 
-PHASES = ("start", "load", "capture", "prefill", "decode", "teardown", "done")
+Phase = Literal["start", "load", "capture", "prefill", "decode", "teardown", "done"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 WAITS = ("", "wait_for_peers", "wait_for_collective", "wait_for_device", "wait_for_release")
 KINDS = ("reduce", "gather")
 
@@ -59,7 +61,7 @@ class Snapshot:
     """A record as read at one moment. `tags` are the last ones, oldest first, with their sites' names."""
 
     rank: int
-    phase: str
+    phase: Phase
     step: int
     collective: int
     unit: int
@@ -142,7 +144,7 @@ class JournalWriter:
         self._words = words
         self._base = rank * _RECORD_BYTES // 8
 
-    def phase(self, phase: str) -> None:
+    def phase(self, phase: Phase) -> None:
         self._words[self._base + Word.PHASE] = PHASES.index(phase)
 
     def step(self, number: int) -> None:

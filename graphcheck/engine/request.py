@@ -1,6 +1,9 @@
 """Owns what the engine is asked to do: a request of token ids, and the sequence that serves it."""
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Sequence:
         forced = self.request.forced_ids
         return None if forced is None else forced[len(self.output_ids)]
 
-    def finish_reason(self) -> str | None:
+    def finish_reason(self) -> FinishReason | None:
         """`stop`, `length`, or None while the sequence goes on."""
         if self.output_ids and self.output_ids[-1] in self.request.stop_ids:
             return "stop"

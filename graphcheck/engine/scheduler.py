@@ -6,10 +6,11 @@ Every rank runs its own copy. The copies agree only while the ranks' tokens agre
 from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Literal
 
 from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.errors import RequestError
-from graphcheck.engine.request import Request, Sequence
+from graphcheck.engine.request import FinishReason, Request, Sequence
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Step:
     """One engine step, all prefill (one new sequence) or all decode (every running one, in lane order)."""
 
     number: int
-    phase: str  # "prefill" or "decode"
+    phase: Literal["prefill", "decode"]
     sequences: tuple[Sequence, ...]
 
 
@@ -26,7 +27,7 @@ class Finished:
     """A sequence that ended in a step."""
 
     sequence: Sequence
-    reason: str  # "stop" or "length"
+    reason: FinishReason
 
 
 class Scheduler:

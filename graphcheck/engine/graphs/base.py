@@ -21,7 +21,8 @@ class GraphKey:
 class Graph(Protocol):
     """One captured step over fixed memory. No model code runs at replay."""
 
-    num_nodes: int
+    @property
+    def num_nodes(self) -> int: ...
 
     def replay(self) -> None: ...
 

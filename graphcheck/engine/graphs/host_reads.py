@@ -4,6 +4,7 @@ Two nets are needed: the dispatcher sees `item`, `nonzero` and mask indexing; `t
 reach it and are caught as functions.
 """
 
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from graphcheck.engine.errors import CaptureError
+
+_RECORDER = os.path.dirname(__file__)
 
 _READING_OPS = frozenset(
     {
@@ -77,7 +80,7 @@ def _error(operation: str) -> CaptureError:
     caller = next(
         frame
         for frame in reversed(traceback.extract_stack())
-        if frame.filename != __file__ and "/torch/" not in frame.filename and not frame.filename.endswith("tape.py")
+        if not frame.filename.startswith(_RECORDER) and "/torch/" not in frame.filename
     )
     return CaptureError(
         f"{operation} at {caller.filename.rsplit('/', 1)[-1]}:{caller.lineno} ({caller.line}) copies between host and "

@@ -4,6 +4,7 @@ Requests and answers are JSON packets on one socket; the files of a rank travel 
 its ranks, when the other side of the socket is gone.
 """
 
+import importlib
 import json
 import os
 import select
@@ -20,7 +21,7 @@ def main() -> None:
     """Serves the socket whose file descriptor is the first argument."""
     control = socket.socket(fileno=int(sys.argv[1]))
     # The first op under a dispatch mode imports torch._dynamo (over a second): once here, not once a rank.
-    import torch._dynamo
+    importlib.import_module("torch._dynamo")
 
     from graphcheck.targets.bundled.rank import RankFiles, run_rank
 
@@ -32,11 +33,11 @@ def main() -> None:
     children: set[int] = set()
     control.send(json.dumps({"ready": os.getpid()}).encode())
     while True:
-        readable, _, _ = select.select([control, wakeup_read], [], [])
+        readable, _, _ = select.select([control.fileno(), wakeup_read], [], [])
         if wakeup_read in readable:
             os.read(wakeup_read, 4096)
             _report_exits(control, children)
-        if control in readable:
+        if control.fileno() in readable:
             packet, files, _, _ = socket.recv_fds(control, MAX_PACKET, FILES_PER_RANK)
             if not packet:
                 break

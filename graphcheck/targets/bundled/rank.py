@@ -15,11 +15,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory, JournalWriter
 from graphcheck.engine.request import Request
+from graphcheck.schema.events import Phase
 from graphcheck.schema.suite import Workload
 from graphcheck.targets.bundled.job import Job
 from graphcheck.targets.bundled.mapping import EventWriter
@@ -60,7 +62,7 @@ def run_rank(rank: int, job_path: str, files: RankFiles) -> int:
         def connect() -> None:
             port = socket.socket(fileno=os.dup(files.listener)).getsockname()[1]
             _set_rank_environment(rank, job.num_ranks, port)
-            store = dist.TCPStore(
+            store = TCPStore(
                 os.environ["MASTER_ADDR"],
                 port,
                 job.num_ranks,
@@ -127,7 +129,7 @@ def wait_for_release(release: int) -> None:
     select.select([release], [], [])
 
 
-def _enter(phase: str, journal: JournalWriter, events: EventWriter) -> None:
+def _enter(phase: Phase, journal: JournalWriter, events: EventWriter) -> None:
     journal.phase(phase)
     events.phase(phase)
 

@@ -66,7 +66,7 @@ class BundledSession:
     def events(self, timeout: float) -> Sequence[Event]:
         """See Session.events. Exits of ranks are among them, after all that the rank wrote."""
         open_pipes = [pipe for pipe in self._pipes if pipe >= 0]
-        ready, _, _ = select.select([*open_pipes, self._server], [], [], timeout)
+        ready, _, _ = select.select([*open_pipes, self._server.fileno()], [], [], timeout)
         events: list[Event] = []
         for rank, pipe in enumerate(self._pipes):
             if pipe in ready:
@@ -112,7 +112,7 @@ class BundledSession:
         for rank, process in enumerate(self._processes):
             while rank not in self._exited:
                 if self._exit(rank, process) is None:
-                    select.select([self._server], [], [], 1.0)
+                    select.select([self._server.fileno()], [], [], 1.0)
         self._close_release()
         for rank, pipe in enumerate(self._pipes):
             if pipe >= 0:

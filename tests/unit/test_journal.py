@@ -1,0 +1,107 @@
+"""The journal and the meeting of ranks over it: what a reader sees, who may enter, who must wait."""
+
+import os
+import threading
+
+import pytest
+
+from graphcheck.engine.journal import NUM_TAGS, JournalMemory
+from graphcheck.engine.rendezvous import Rendezvous
+
+SITES = ["layers.0.o_proj.reduce", "lm_head.gather"]
+
+
+@pytest.fixture
+def memory() -> JournalMemory:
+    journal, file = JournalMemory.create(2)
+    os.close(file)
+    return journal
+
+
+def test_counters_are_read_as_written_and_ranks_are_apart(memory: JournalMemory) -> None:
+    writer = memory.writer(1)
+    writer.phase("decode")
+    writer.step(7)
+    writer.unit()
+    writer.beat()
+    writer.finished()
+    record = memory.snapshot(1)
+    assert (record.phase, record.step, record.unit, record.beat, record.finished) == ("decode", 7, 1, 1, True)
+    other = memory.snapshot(0)
+    assert (other.phase, other.step, other.unit, other.beat, other.finished) == ("start", 0, 0, 0, False)
+
+
+def test_second_mapping_of_the_same_file_sees_the_first_ones_writes() -> None:
+    memory, file = JournalMemory.create(2)
+    memory.writer(0).step(3)
+    assert JournalMemory(file, 2).snapshot(0).step == 3
+    os.close(file)
+
+
+def test_last_tags_are_kept_oldest_first_with_their_sites(memory: JournalMemory) -> None:
+    writer = memory.writer(0)
+    memory.write_sites(SITES)
+    for number in range(NUM_TAGS + 3):
+        writer.announce("reduce", number, 4 * number, 0)
+    writer.announce("gather", 8, 64, 1)
+    tags = memory.snapshot(0).tags
+    assert [tag.number for tag, _ in tags] == list(range(5, NUM_TAGS + 5))
+    assert (tags[-1][0].kind, tags[-1][0].rows, tags[-1][0].nbytes, tags[-1][1]) == ("gather", 8, 64, SITES[1])
+
+
+def test_declared_wait_shows_while_it_lasts(memory: JournalMemory) -> None:
+    writer = memory.writer(0)
+    with writer.waiting("wait_for_peers"):
+        assert memory.snapshot(0).waiting == "wait_for_peers"
+        assert memory.snapshot(0).waiting_seconds >= 0.0
+    assert memory.snapshot(0).waiting == ""
+
+
+def test_ranks_that_announce_the_same_enter_however_often(memory: JournalMemory) -> None:
+    rounds = 40 * NUM_TAGS
+
+    def enter(rank: int) -> None:
+        side = Rendezvous(memory.writer(rank), rank, 2, SITES)
+        for _ in range(rounds):
+            side.enter("reduce", 4, 64, SITES[0])
+
+    threads = [threading.Thread(target=enter, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30.0)
+    assert not any(thread.is_alive() for thread in threads)
+    assert memory.snapshot(0).collective == rounds
+
+
+@pytest.mark.parametrize("other", [("reduce", 8, 64), ("gather", 4, 64), ("reduce", 4, 128)])
+def test_ranks_that_announce_different_collectives_do_not_enter(
+    memory: JournalMemory, other: tuple[str, int, int]
+) -> None:
+    writers = [memory.writer(rank) for rank in range(2)]
+    sides = [Rendezvous(writer, rank, 2, SITES) for rank, writer in enumerate(writers)]
+    writers[0].announce("reduce", 4, 64, 0)
+    writers[1].announce(*other, 0)
+    own = [memory.tag(rank, 1) for rank in range(2)]
+    assert own[0] is not None
+    assert own[1] is not None
+    assert not sides[0].all_matched(own[0])
+    assert not sides[1].all_matched(own[1])
+
+
+def test_rank_waits_for_a_peer_that_has_not_come(memory: JournalMemory) -> None:
+    writer = memory.writer(0)
+    writer.announce("reduce", 4, 64, 0)
+    own = memory.tag(0, 1)
+    assert own is not None
+    assert not Rendezvous(writer, 0, 2, SITES).all_matched(own)
+
+
+def test_late_rank_still_finds_the_entry_of_one_that_went_on(memory: JournalMemory) -> None:
+    early, late = memory.writer(0), memory.writer(1)
+    own = late.announce("reduce", 4, 64, 0)
+    early.announce("reduce", 4, 64, 0)
+    early.announce("reduce", 4, 64, 0)
+    tag = memory.tag(1, own)
+    assert tag is not None
+    assert Rendezvous(late, 1, 2, SITES).all_matched(tag)
