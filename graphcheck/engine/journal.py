@@ -78,15 +78,20 @@ class JournalMemory:
     def __init__(self, file: int, num_ranks: int) -> None:
         """Maps the journal behind the file descriptor `file`, which may be closed afterwards."""
         self.num_ranks = num_ranks
-        self._mmap = mmap.mmap(file, _file_bytes(num_ranks))
+        self._mmap = mmap.mmap(file, self.num_bytes(num_ranks))
         self._words = memoryview(self._mmap).cast("q")
 
     @classmethod
     def create(cls, num_ranks: int) -> tuple["JournalMemory", int]:
         """New records in memory that has no name, and the file descriptor through which ranks map it."""
         file = os.memfd_create("graphcheck-journal")
-        os.truncate(file, _file_bytes(num_ranks))
+        os.truncate(file, cls.num_bytes(num_ranks))
         return cls(file, num_ranks), file
+
+    @staticmethod
+    def num_bytes(num_ranks: int) -> int:
+        """Size of the memory behind the records of `num_ranks` ranks and the site names."""
+        return num_ranks * _RECORD_BYTES + _SITES_BYTES
 
     def close(self) -> None:
         self._words.release()
@@ -181,10 +186,6 @@ class JournalWriter:
             yield
         finally:
             self._words[self._base + Word.WAIT] = 0
-
-
-def _file_bytes(num_ranks: int) -> int:
-    return num_ranks * _RECORD_BYTES + _SITES_BYTES
 
 
 assert _NUM_WORDS * 8 <= _RECORD_BYTES

@@ -28,7 +28,7 @@ from graphcheck.targets.bundled.mapping import EventWriter
 
 _BEAT_MS = 100
 # The supervisor owns every deadline; the library's own must never come first.
-_NEVER = timedelta(days=7)
+NEVER = timedelta(days=7)
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def run_rank(rank: int, job_path: str, files: RankFiles) -> int:
                 port,
                 job.num_ranks,
                 is_master=rank == 0,
-                timeout=_NEVER,
+                timeout=NEVER,
                 wait_for_workers=False,
                 master_listen_fd=files.listener if rank == 0 else None,
             )
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=job.num_ranks, timeout=_NEVER)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=job.num_ranks, timeout=NEVER)
 
         with os.fdopen(files.events, "w", encoding="utf-8") as events:
             return work(job, rank, journal, EventWriter(rank, events), connect, lambda: wait_for_release(files.release))
