@@ -1,11 +1,11 @@
-"""Owns attention in its two phases: one query a lane over the paged cache, and one whole prompt over itself."""
+"""Owns attention in its two phases: one query a lane over the KV cache, and one whole prompt over itself."""
 
 import math
 
 import torch
 from torch.nn import functional as F
 
-from graphcheck.engine.kv_cache import PagedKVCache
+from graphcheck.engine.kv_cache import KVCache
 
 
 class DecodeAttention:
@@ -14,7 +14,7 @@ class DecodeAttention:
 
     def __init__(
         self,
-        kv_cache: PagedKVCache,
+        kv_cache: KVCache,
         slot_mapping: torch.Tensor,
         seq_lens: torch.Tensor,
         block_tables: torch.Tensor,
@@ -31,6 +31,7 @@ class DecodeAttention:
     ) -> torch.Tensor:
         self._kv_cache.write(layer, shard, self._slot_mapping, k_tnh, v_tnh)
         keys, values = self._kv_cache.gather(layer, shard, self._block_tables)  # [lanes, context, KV, D]
+        keys, values = keys.to(q_tnh.dtype), values.to(q_tnh.dtype)
         lanes, heads, head_dim = q_tnh.shape
         q = q_tnh.unflatten(1, (keys.shape[2], -1))  # [lanes, KV, G, D]
         scores = torch.matmul(q, keys.permute(0, 2, 3, 1)) / math.sqrt(head_dim)  # [lanes, KV, G, context]
@@ -41,7 +42,7 @@ class DecodeAttention:
 class PrefillAttention:
     """A whole prompt of one sequence, causal, over itself; its keys and values go to the cache."""
 
-    def __init__(self, kv_cache: PagedKVCache, slot_mapping: torch.Tensor) -> None:
+    def __init__(self, kv_cache: KVCache, slot_mapping: torch.Tensor) -> None:
         self._kv_cache = kv_cache
         self._slot_mapping = slot_mapping  # int32 [tokens]
 

@@ -7,29 +7,28 @@ a shared result, or every rank would read the same stale values, agree, and look
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.distributed as dist
 
 from graphcheck.engine.graphs.base import GraphBackend
-from graphcheck.engine.journal import JournalWriter
 from graphcheck.engine.numerics import tree_sum
-from graphcheck.engine.rendezvous import Rendezvous
 from graphcheck.engine.sites import FixSites
+from graphcheck.engine.transport import Transport
 
 LOGITS_SITE = "lm_head.gather"
 
 
 @dataclass
 class Ticket:
-    """A collective in flight: its site, its side buffers, and how its result gets to its place."""
+    """A collective in flight: its site, how it starts, and how its result gets to its place."""
 
     site: str
-    kind: str
+    kind: Literal["reduce", "gather"]
     sent: torch.Tensor
-    gathered: torch.Tensor  # [tp, *sent.shape]
-    deliver: Callable[[], None]
+    start: Callable[[], dist.Work]
+    deliver: Callable[[], object]
     work: dist.Work | None = field(default=None)
 
 
@@ -49,7 +48,9 @@ class Collectives(Protocol):
         ...
 
     @property
-    def num_launched(self) -> int: ...
+    def num_launched(self) -> int:
+        """Collectives that the host has started; those inside a CUDA graph count once, at capture."""
+        ...
 
 
 class SingleRank:
@@ -67,22 +68,22 @@ class SingleRank:
         return None
 
 
-class GlooCollectives:
-    """TP 2 and more on a CPU. Partials are gathered and summed in the one fixed tree, so that every rank gets the
-    same bits at every TP size."""
+class StagedCollectives:
+    """TP 2 and more. With `fixed_tree`, partials are gathered and summed in the one tree, so that every rank gets the
+    same bits at every TP size; without, they are summed by an all-reduce."""
 
     def __init__(
         self,
         *,
         rank: int,
         tp: int,
+        fixed_tree: bool,
         backend: GraphBackend,
-        rendezvous: Rendezvous,
-        journal: JournalWriter,
+        transport: Transport,
         sites: FixSites,
     ) -> None:
-        self._rank, self._tp = rank, tp
-        self._backend, self._rendezvous, self._journal, self._sites = backend, rendezvous, journal, sites
+        self._rank, self._tp, self._fixed_tree = rank, tp, fixed_tree
+        self._backend, self._transport, self._sites = backend, transport, sites
         self._in_flight: list[Ticket] = []
         self.num_launched = 0
 
@@ -91,30 +92,48 @@ class GlooCollectives:
         self._join(self.launch(x, site))
         return x
 
+    def launch(self, x: torch.Tensor, site: str) -> Ticket:
+        """Starts the sum of x [rows, hidden] over the ranks into a side buffer; x keeps this rank's partial."""
+        sent = x.clone()
+        if self._fixed_tree:
+            gathered = self._gathered(sent)
+            ticket = Ticket(
+                site,
+                "reduce",
+                sent,
+                start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1)),
+                deliver=lambda: x.copy_(tree_sum(gathered.unbind())),
+            )
+        else:
+            ticket = Ticket(
+                site,
+                "reduce",
+                sent,
+                start=lambda: self._transport.all_reduce(sent),
+                deliver=lambda: x.copy_(sent),
+            )
+        return self._launch(ticket)
+
     def gather_logits(self, logits: torch.Tensor) -> None:
         """See Collectives.gather_logits."""
         blocks = logits.unflatten(1, (self._tp, -1))  # [rows, tp, vocab / tp]
-        own = blocks[:, self._rank].clone(memory_format=torch.contiguous_format)
-        gathered = torch.empty((self._tp, *own.shape), dtype=own.dtype, device=own.device)
-        ticket = Ticket(LOGITS_SITE, "gather", own, gathered, lambda: _copy(blocks, gathered.transpose(0, 1)))
-        self._put_launch(ticket)
-        self._join(ticket)
-
-    def launch(self, x: torch.Tensor, site: str) -> Ticket:
-        """Starts the sum of x [rows, hidden] over the ranks into a side buffer; x keeps this rank's partial."""
-        gathered = torch.empty((self._tp, *x.shape), dtype=x.dtype, device=x.device)
-        # A copy is sent, so that x may be used at once.
-        ticket = Ticket(site, "reduce", x.clone(), gathered, lambda: _copy(x, tree_sum(gathered.unbind())))
-        self._put_launch(ticket)
-        return ticket
+        sent = blocks[:, self._rank].clone(memory_format=torch.contiguous_format)
+        gathered = self._gathered(sent)
+        ticket = Ticket(
+            LOGITS_SITE,
+            "gather",
+            sent,
+            start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1)),
+            deliver=lambda: blocks.copy_(gathered.transpose(0, 1)),
+        )
+        self._join(self._launch(ticket))
 
     def wait(self, ticket: Ticket) -> None:
         """Waits for the collective and copies its result to its place."""
 
         def finish() -> None:
             assert ticket.work is not None
-            with self._journal.waiting("wait_for_collective"):
-                wait_for_collective(ticket.work)
+            self._transport.wait(ticket.work)
             ticket.work = None
             ticket.deliver()
 
@@ -133,27 +152,16 @@ class GlooCollectives:
         else:
             self._in_flight.append(ticket)
 
-    def _put_launch(self, ticket: Ticket) -> None:
-        sent, flat = ticket.sent, ticket.gathered.view(-1)
+    def _launch(self, ticket: Ticket) -> Ticket:
+        sent = ticket.sent
 
         def start() -> None:
-            self._rendezvous.enter(ticket.kind, sent.shape[0], sent.nbytes, ticket.site)
-            ticket.work = _all_gather(flat, sent.view(-1))
+            self._transport.meet(ticket.kind, sent.shape[0], sent.nbytes, ticket.site)
+            ticket.work = ticket.start()
             self.num_launched += 1
 
         self._backend.call(start, f"launch {ticket.site}")
+        return ticket
 
-
-def wait_for_collective(work: dist.Work) -> None:
-    """A declared wait, by its own name so that a stack shows it."""
-    work.wait()
-
-
-def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
-    to.copy_(value)
-
-
-def _all_gather(output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
-    # torch 2.13 renames the call and warns about the old name.
-    gather = dist.all_gather_single if "all_gather_single" in dir(dist) else dist.all_gather_into_tensor
-    return gather(output, sent, async_op=True)
+    def _gathered(self, sent: torch.Tensor) -> torch.Tensor:
+        return torch.empty((self._tp, *sent.shape), dtype=sent.dtype, device=sent.device)

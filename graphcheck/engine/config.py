@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.fixes import FIX_NAMES
 
-NUM_SHARDS = 4
-"""Virtual shards of `invariant` numerics: a power of two that every TP size divides."""
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -24,14 +21,17 @@ class Setting:
 SETTINGS: tuple[Setting, ...] = (
     Setting("tp", 1, "tensor-parallel ranks", choices=(1, 2, 4)),
     Setting("graph", "off", "replay captured graphs in decode (opt-in)", choices=("off", "on")),
-    Setting("dtype", "float32", "dtype of weights and activations", choices=("float32", "bfloat16")),
-    Setting("numerics", "invariant", "how sums over shards are formed", choices=("invariant",)),
-    Setting("allreduce", "gloo", "transport of the collectives", choices=("gloo",)),
-    Setting("kv", "paged", "layout of the KV cache", choices=("paged",)),
+    Setting("device", "cpu", "where the ranks compute; graphs are tapes on a CPU", choices=("cpu", "cuda")),
+    Setting("dtype", "float32", "dtype of weights and activations", choices=("float32", "bfloat16", "float16")),
+    Setting("numerics", "invariant", "bits that do not depend on tp, or ordinary shards", ("invariant", "fast")),
+    Setting("allreduce", "gloo", "transport of the collectives", choices=("gloo", "nccl")),
+    Setting("kv", "paged", "layout of the KV cache", choices=("paged", "static")),
+    Setting("kv_dtype", "auto", "dtype of the KV cache; auto is the model's", choices=("auto", "bfloat16")),
+    Setting("shapes", "padded", "eager decode pads to the buckets too, or runs the exact batch", ("padded", "exact")),
     Setting("lanes", 8, "sequences decoded at once", minimum=1),
-    Setting("page_size", 16, "tokens a KV page", minimum=1),
+    Setting("page_size", 16, "tokens a KV page (paged)", minimum=1),
     Setting("context", 128, "longest sequence in tokens, prompt and answer together", minimum=2),
-    Setting("num_pages", 0, "KV pages to share; 0 is enough for every lane at full context"),
+    Setting("num_pages", 0, "KV pages to share (paged); 0 is enough for every lane at full context"),
     Setting("buckets", "1,2,4,8", "padded decode batch sizes, ascending; a larger batch runs eager"),
     Setting("logits", "off", "`digest` adds the sha256 of every row of logits to the step events", ("off", "digest")),
 )
@@ -63,7 +63,13 @@ class EngineConfig:
 
     tp: int
     graph: bool
+    device: str
     dtype: str
+    numerics: str
+    allreduce: str
+    kv: str
+    kv_dtype: str
+    exact_shapes: bool
     lanes: int
     page_size: int
     context: int
@@ -94,19 +100,32 @@ class EngineConfig:
             raise ConfigError(f"fix {min(unknown)!r}: no such fix; choose from {', '.join(FIX_NAMES)}")
         values = defaults() | dict(settings)
         lanes, page_size, context = int(values["lanes"]), int(values["page_size"]), int(values["context"])
+        num_pages = int(values["num_pages"]) or lanes * context // page_size
+        if values["kv"] == "static":
+            page_size, num_pages = context, lanes
         if context % page_size:
             raise ConfigError(
                 f"context = {context}, page_size = {page_size}: the context is a whole number of pages; "
                 f"try context = {-(-context // page_size) * page_size}"
             )
+        if values["allreduce"] == "nccl" and values["device"] != "cuda":
+            raise ConfigError("allreduce = nccl, device = cpu: NCCL moves GPU memory only; use gloo, or device = cuda")
+        if values["allreduce"] == "gloo" and values["device"] == "cuda" and int(values["tp"]) > 1:
+            raise ConfigError("allreduce = gloo, device = cuda: a CUDA graph cannot hold gloo; use allreduce = nccl")
         return cls(
             tp=int(values["tp"]),
             graph=values["graph"] == "on",
+            device=str(values["device"]),
             dtype=str(values["dtype"]),
+            numerics=str(values["numerics"]),
+            allreduce=str(values["allreduce"]),
+            kv=str(values["kv"]),
+            kv_dtype=str(values["kv_dtype"]),
+            exact_shapes=values["shapes"] == "exact",
             lanes=lanes,
             page_size=page_size,
             context=context,
-            num_pages=int(values["num_pages"]) or lanes * context // page_size,
+            num_pages=num_pages,
             buckets=_needed(parse_buckets(str(values["buckets"])), lanes),
             logits_digest=values["logits"] == "digest",
             fixes_off=fixes_off,

@@ -4,6 +4,8 @@
 |------------|----------------------------------------------------------------------------------|--------------------|
 | residency  | offsets and lengths inside a captured step come from device tensors              | `device-metadata`  |
 | contents   | every per-step input is copied into its buffer before each replay                | `metadata-refresh` |
+| identity   | a captured buffer is never rebound or reallocated                                | `stable-buffers`   |
+| tail       | spare lanes hold their fill value, point at a dummy page, touch nothing live      | `pad-clear`        |
 | visibility | the result of an async collective is consumed only when complete                 | `allreduce-sync`   |
 
 Indices are int32 on the device. A buffer is allocated once, at full size, whatever is switched off; graphs of

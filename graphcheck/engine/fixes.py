@@ -39,6 +39,22 @@ FIXES: tuple[Fix, ...] = (
         where={"graph": ("on",)},
     ),
     Fix(
+        name="stable-buffers",
+        clause="identity",
+        promise="a captured buffer is never rebound or reallocated; trying raises, naming buffer and owner",
+        off_means="refresh rebinds every input to a new tensor, and nothing raises",
+        shows={"tape": ("TOKENS",), "cuda": ("TOKENS", "CRASH")},
+        where={"graph": ("on",)},
+    ),
+    Fix(
+        name="pad-clear",
+        clause="tail",
+        promise="spare lanes hold their fill value, point at the dummy page and touch nothing live",
+        off_means="spare lanes keep the last step's values",
+        shows={"tape": ("TOKENS",), "cuda": ("TOKENS",)},
+        where={"graph": ("on",)},
+    ),
+    Fix(
         name="allreduce-sync",
         clause="visibility",
         promise="the result of an asynchronous collective is consumed only when it is complete",

@@ -1,21 +1,37 @@
 """Owns captured decode: which steps a graph can serve, refreshing its buffers, replaying it, and freeing it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 
 from graphcheck.engine.batch import HostBatch, dummy_batch
 from graphcheck.engine.contract import INPUTS
+from graphcheck.engine.device import Device
 from graphcheck.engine.errors import ContractError
 from graphcheck.engine.graphs.base import Graph, GraphBackend, GraphKey
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror, StepProgram
-from graphcheck.engine.step_io import ContractBuffers, StepOutputs
+from graphcheck.engine.step_io import ContractBuffers, StepInputs, StepOutputs
+
+
+@dataclass
+class RunnerCounters:
+    """What the runner did; `lane_tokens` counts live lanes only."""
+
+    replays: int = 0
+    lane_tokens: int = 0
+    padded_lanes: int = 0
 
 
 class GraphRunner:
-    """Four verbs: can_run, capture, replay, destroy. Works without a scheduler."""
+    """can_run, capture, prepare, replay, destroy. Works without a scheduler.
+
+    `prepare` refreshes the buffers for one batch and `replay` runs the graph on them, once. A `prepare` that raises
+    half-way leaves a runner that refuses to replay, never one that replays mixed state.
+    """
 
     def __init__(
         self,
@@ -24,20 +40,28 @@ class GraphRunner:
         program: StepProgram,
         buffers: ContractBuffers,
         buckets: tuple[int, ...],
+        device: Device,
         sites: FixSites,
         mirror: HostMirror,
     ) -> None:
-        self._backend, self._program, self._buffers = backend, program, buffers
-        self._buckets, self._sites, self._mirror = buckets, sites, mirror
+        self._backend, self._program, self._buckets = backend, program, buckets
+        self._device, self._sites, self._mirror = device, sites, mirror
+        self._inputs: StepInputs = buffers.inputs
+        self._outputs: StepOutputs = buffers.outputs
         self._graphs: dict[GraphKey, Graph] = {}
         self._visits: dict[GraphKey, dict[str, int]] = {}
-        self.num_replays = 0
-        self.num_replayed_lane_tokens = 0
-        self.num_padded_lanes = 0
+        self._in_place = True
+        self._prepared: tuple[GraphKey, int] | None = None
+        self.counters = RunnerCounters()
 
     @property
     def num_captures(self) -> int:
         return len(self._graphs)
+
+    @property
+    def inputs(self) -> StepInputs:
+        """The buffers that `prepare` refreshes, at full size."""
+        return self._inputs
 
     def can_run(self, rows: int) -> int | None:
         """The bucket that serves a decode step of `rows` lanes, or None if no graph does."""
@@ -51,55 +75,90 @@ class GraphRunner:
         Raises:
             CaptureError: names the op, the bucket and what to try.
         """
+        max_blocks = self._inputs.block_tables.shape[1]
         for bucket in reversed(self._buckets):
             key = _key(bucket)
-            batch = dummy_batch(bucket, max_blocks=self._buffers.inputs.block_tables.shape[1])
-            self._mirror.batch = batch
-            self._write(batch, tuple(spec.name for spec in INPUTS))
-            inputs, outputs = self._buffers.input_rows(bucket), self._buffers.outputs.rows(bucket)
+            self._mirror.batch = dummy_batch(bucket, max_blocks=max_blocks)
+            for spec in INPUTS:
+                self._device.upload(getattr(self._inputs, spec.name)[:bucket], getattr(self._mirror.batch, spec.name))
+            step = partial(self._program.decode, self._inputs.rows(bucket), self._outputs.rows(bucket))
+            with self._sites.phase("prepare"):
+                self._backend.warm_up(step)
             with self._sites.capturing() as visits:
-                self._graphs[key] = self._backend.capture(key, partial(self._program.decode, inputs, outputs))
+                self._graphs[key] = self._backend.capture(key, step)
             self._visits[key] = visits
             captured()
 
-    def replay(self, batch: HostBatch) -> StepOutputs:
-        """Replays the step of `batch` ([rows], live lanes only); returns the graph's own buffers, live rows only.
+    def prepare(self, batch: HostBatch) -> None:
+        """Refreshes the buffers of the graph that serves `batch` ([rows], live lanes only).
 
         Raises:
             ContractError: no graph was captured for this many lanes.
         """
+        self._prepared = None
         bucket = self.can_run(batch.rows)
         if bucket is None or _key(bucket) not in self._graphs:
             raise ContractError(
-                f"a step of {batch.rows} lanes: no captured bucket serves it; capture first, or run eager"
+                f"a step of {batch.rows} lanes: no captured bucket serves it; capture first, or run it eager"
             )
-        key = _key(bucket)
         self._mirror.batch = batch.padded(bucket)
-        self._refresh(self._mirror.batch)
+        self._refresh(self._mirror.batch, batch.rows)
+        self._prepared = _key(bucket), batch.rows
+
+    def replay(self) -> StepOutputs:
+        """Replays the prepared step; returns the live rows of the graph's own output buffers.
+
+        Raises:
+            ContractError: nothing is prepared, or the last `prepare` failed.
+        """
+        if self._prepared is None:
+            raise ContractError("replay: the buffers hold no whole batch; prepare one first")
+        key, rows = self._prepared
+        self._prepared = None
         self._graphs[key].replay()
         self._sites.replayed(self._visits[key])
-        self.num_replays += 1
-        self.num_replayed_lane_tokens += batch.rows
-        self.num_padded_lanes += bucket - batch.rows
-        return self._buffers.outputs.rows(batch.rows)
+        self.counters.replays += 1
+        self.counters.lane_tokens += rows
+        self.counters.padded_lanes += key.bucket - rows
+        return self._outputs.rows(rows)
+
+    def rebind(self, name: str, tensor: torch.Tensor) -> None:
+        """Puts another tensor in the place of an input buffer; refused as soon as a graph holds the buffer.
+
+        Raises:
+            ContractError: names the buffer and its owner.
+        """
+        if self._graphs and self._in_place:
+            owner = next(spec.owner for spec in INPUTS if spec.name == name)
+            raise ContractError(
+                f"buffer {name} (owner: {owner}) is captured: it is never rebound or reallocated; copy into it"
+            )
+        self._inputs = replace(self._inputs, **{name: tensor})
 
     def destroy(self) -> None:
         """Frees every graph; must come before the communicator goes."""
+        self._prepared = None
         for graph in self._graphs.values():
             graph.destroy()
         self._graphs.clear()
 
-    def _refresh(self, batch: HostBatch) -> None:
-        """The contract's contents clause, and the one site of its fix."""
+    def _refresh(self, batch: HostBatch, live: int) -> None:
+        """Three clauses of the contract, and the one site of each of their fixes: contents, tail, identity."""
         with self._sites.phase("prepare"):
             refresh_metadata = self._sites.on("metadata-refresh")
-        owners = ("ids", "metadata") if refresh_metadata else ("ids",)
-        self._write(batch, tuple(spec.name for spec in INPUTS if spec.owner in owners))
+            clear_tail = self._sites.on("pad-clear")
+            self._in_place = self._sites.on("stable-buffers")
+        rows = batch.rows if clear_tail else live
+        for spec in INPUTS:
+            if spec.owner == "ids" or refresh_metadata:
+                self._put(spec.name, getattr(batch, spec.name)[:rows])
 
-    def _write(self, batch: HostBatch, names: tuple[str, ...]) -> None:
-        """Copies inputs of a padded batch, spare lanes included, into the leading rows of their buffers, in place."""
-        for name in names:
-            getattr(self._buffers.inputs, name)[: batch.rows].copy_(torch.from_numpy(getattr(batch, name)))
+    def _put(self, name: str, values: np.ndarray) -> None:
+        buffer: torch.Tensor = getattr(self._inputs, name)
+        if not self._in_place:
+            buffer = buffer.clone()
+            self.rebind(name, buffer)
+        self._device.upload(buffer[: len(values)], values)
 
 
 def _key(bucket: int) -> GraphKey:

@@ -8,8 +8,8 @@ import torch
 from graphcheck.engine.attention import DecodeAttention, PrefillAttention
 from graphcheck.engine.batch import HostBatch
 from graphcheck.engine.collectives import Collectives
-from graphcheck.engine.kv_cache import PagedKVCache
-from graphcheck.engine.llama import LlamaModel
+from graphcheck.engine.decoder import DecoderModel
+from graphcheck.engine.kv_cache import KVCache
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step_io import StepInputs, StepOutputs
 
@@ -28,15 +28,15 @@ class StepProgram:
     def __init__(
         self,
         *,
-        model: LlamaModel,
-        kv_cache: PagedKVCache,
+        model: DecoderModel,
+        kv_cache: KVCache,
         collectives: Collectives,
         sites: FixSites,
         mirror: HostMirror,
         vocab_size: int,
         own_vocab: range,
     ) -> None:
-        self._model, self._kv_cache, self._collectives = model, kv_cache, collectives
+        self.model, self._kv_cache, self._collectives = model, kv_cache, collectives
         self._sites, self._mirror = sites, mirror
         self._vocab_size, self._own_vocab = vocab_size, own_vocab
 
@@ -45,7 +45,7 @@ class StepProgram:
         seq_lens, slot_mapping = self._resident_metadata(inputs)
         context = inputs.block_tables.shape[1] * self._kv_cache.page_size
         attention = DecodeAttention(self._kv_cache, slot_mapping, seq_lens, inputs.block_tables, context)
-        hidden = self._model.forward(inputs.token_ids, inputs.positions, attention)
+        hidden = self.model.forward(inputs.token_ids, inputs.positions, attention)
         self._finish(hidden, inputs.force_mask, inputs.forced_ids, outputs)
 
     def prefill(
@@ -59,7 +59,7 @@ class StepProgram:
         """A whole prompt (int32 [tokens]) of one sequence; `outputs` has one row, for the token that follows it."""
         positions = torch.arange(len(token_ids), dtype=torch.int32, device=token_ids.device)
         attention = PrefillAttention(self._kv_cache, slot_mapping)
-        hidden = self._model.forward(token_ids, positions, attention)
+        hidden = self.model.forward(token_ids, positions, attention)
         self._finish(hidden[-1:], force_mask, forced_ids, outputs)
 
     def _resident_metadata(self, inputs: StepInputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,7 +74,7 @@ class StepProgram:
     ) -> None:
         logits = outputs.logits
         own = logits[:, self._own_vocab.start : self._own_vocab.stop]
-        own.copy_(torch.cat(self._model.logits(hidden), dim=-1))
+        own.copy_(torch.cat(self.model.logits(hidden), dim=-1))
         logits[:, self._vocab_size :].fill_(float("-inf"))
         self._collectives.gather_logits(logits)
         argmax = logits.argmax(-1).int()  # the lowest index wins a tie

@@ -27,6 +27,10 @@ class StepInputs:
         """New tensors with the values of `batch`."""
         return cls(**{spec.name: torch.from_numpy(getattr(batch, spec.name)).to(device) for spec in INPUTS})
 
+    def rows(self, rows: int) -> "StepInputs":
+        """The leading rows, in the same memory."""
+        return StepInputs(**{spec.name: getattr(self, spec.name)[:rows] for spec in INPUTS})
+
 
 @dataclass(frozen=True)
 class StepOutputs:
@@ -62,10 +66,6 @@ class ContractBuffers:
             StepInputs(**{spec.name: full(spec) for spec in INPUTS}),
             StepOutputs(**{spec.name: full(spec) for spec in OUTPUTS}),
         )
-
-    def input_rows(self, rows: int) -> StepInputs:
-        """The leading rows of every input, in the same memory."""
-        return StepInputs(**{spec.name: getattr(self.inputs, spec.name)[:rows] for spec in INPUTS})
 
 
 for record, specs in ((StepInputs, INPUTS), (StepOutputs, OUTPUTS)):

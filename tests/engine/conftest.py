@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from graphcheck.engine.config import EngineConfig
+from graphcheck.engine.device import CpuDevice
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory
 from graphcheck.targets.bundled.target import BundledTarget
@@ -53,7 +54,7 @@ def make_engine(tiny: Path) -> EngineMaker:
     def make(folder: Path = tiny, fixes_off: tuple[str, ...] = (), **settings: int | str) -> Engine:
         memory, _ = JournalMemory.create(1)
         config = EngineConfig.from_settings(settings, frozenset(fixes_off))
-        engine = Engine(folder, config, rank=0, journal=memory.writer(0))
+        engine = Engine(folder, config, rank=0, device=CpuDevice(), journal=memory.writer(0))
         engine.load()
         engine.capture()
         return engine

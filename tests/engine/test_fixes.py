@@ -27,7 +27,7 @@ def test_without_the_fix_replay_is_wrong_and_eager_is_right(make_engine: EngineM
 def test_without_metadata_refresh_token_ids_are_still_copied(make_engine: EngineMaker) -> None:
     engine = make_engine(graph="on", fixes_off=("metadata-refresh",))
     run_engine(engine, [Request("r", (5, 6, 7), max_new_tokens=3)])
-    inputs = engine._captured_buffers.inputs
+    inputs = engine.runner.inputs
     assert inputs.token_ids[0].item() != 0
     assert (inputs.positions[0].item(), inputs.seq_lens[0].item(), inputs.slot_mapping[0].item()) == (0, 1, 0)
     assert not inputs.block_tables.any()
@@ -36,7 +36,7 @@ def test_without_metadata_refresh_token_ids_are_still_copied(make_engine: Engine
 def test_refresh_fills_spare_lanes_and_live_ones(make_engine: EngineMaker) -> None:
     engine = make_engine(graph="on", buckets="4", lanes=4)
     run_engine(engine, [Request("r", tuple(range(1, 18)), max_new_tokens=2)])
-    inputs = engine._captured_buffers.inputs
+    inputs = engine.runner.inputs
     assert inputs.positions.tolist() == [17, 0, 0, 0]
     assert inputs.seq_lens.tolist() == [18, 1, 1, 1]
     assert inputs.slot_mapping[1:].tolist() == [0, 0, 0]

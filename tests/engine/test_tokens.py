@@ -61,14 +61,14 @@ def test_no_model_code_runs_after_capture(make_engine: EngineMaker, monkeypatch:
     requests = random_requests(6, vocab=VOCAB)
     expected = run_engine(make_engine(graph="on"), requests).tokens
     engine = make_engine(graph="on")
-    forward, phases = type(engine._program._model).forward, []
+    forward, phases = type(engine.parts.program.model).forward, []
 
     def only_prefill(self: object, token_ids: torch.Tensor, positions: torch.Tensor, attention: object) -> torch.Tensor:
         phases.append(type(attention).__name__)
         assert type(attention).__name__ == "PrefillAttention", "model code ran in a decode step"
         return forward(self, token_ids, positions, attention)
 
-    monkeypatch.setattr(type(engine._program._model), "forward", only_prefill)
+    monkeypatch.setattr(type(engine.parts.program.model), "forward", only_prefill)
     assert run_engine(engine, requests).tokens == expected
     assert len(phases) == len(requests)
 

@@ -22,7 +22,9 @@ class Graph(Protocol):
     """One captured step over fixed memory. No model code runs at replay."""
 
     @property
-    def num_nodes(self) -> int: ...
+    def num_nodes(self) -> int | None:
+        """Nodes of the graph, where the backend can count them."""
+        ...
 
     def replay(self) -> None: ...
 
@@ -36,8 +38,12 @@ class GraphBackend(Protocol):
 
     name: str
 
+    def warm_up(self, step: Callable[[], None]) -> None:
+        """Runs `step` so that nothing is left to be created for the first time inside a capture."""
+        ...
+
     def capture(self, key: GraphKey, step: Callable[[], None]) -> Graph:
-        """Runs `step` once and records it.
+        """Records `step`.
 
         Raises:
             CaptureError: the step cannot be captured; names the op, the bucket and what to try.
@@ -53,6 +59,9 @@ class NoGraphs:
     """The backend of an engine whose graphs are off."""
 
     name = "none"
+
+    def warm_up(self, step: Callable[[], None]) -> None:
+        raise NotImplementedError("graphs are off")
 
     def capture(self, key: GraphKey, step: Callable[[], None]) -> Graph:
         raise NotImplementedError("graphs are off")

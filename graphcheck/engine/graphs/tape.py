@@ -78,6 +78,9 @@ class TapeBackend:
     def __init__(self) -> None:
         self._recorder: _Recorder | None = None
 
+    def warm_up(self, step: Callable[[], None]) -> None:
+        """See GraphBackend.warm_up: a CPU creates nothing on first use that a tape could not hold."""
+
     @torch.no_grad()
     def capture(self, key: GraphKey, step: Callable[[], None]) -> TapeGraph:
         """See GraphBackend.capture."""

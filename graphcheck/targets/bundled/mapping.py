@@ -4,6 +4,7 @@ import time
 import traceback
 from typing import Literal, TextIO
 
+from graphcheck.engine.device import Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import RequestError
 from graphcheck.engine.events import FinishReport, StepReport
@@ -61,12 +62,15 @@ class EventWriter:
             )
         )
 
-    def evidence(self, engine: Engine, peak_memory_bytes: int) -> None:
+    def evidence(self, engine: Engine, device: Device, host_memory_bytes: int) -> None:
         """The rank's counters, once its work is done."""
         counters = engine.counters()
         config = engine.config
         backend = Backend(
-            graph=engine.graph_backend, device="cpu", device_name="CPU", collectives="gloo" if config.tp > 1 else None
+            graph=engine.graph_backend,
+            device=config.device,
+            device_name=device.name,
+            collectives=config.allreduce if config.tp > 1 else None,
         )
         evidence = Evidence(
             backend=backend,
@@ -79,7 +83,7 @@ class EventWriter:
             largest_bucket=config.buckets[-1],
             sites=counters.sites,
             collectives=counters.collectives,
-            peak_memory_bytes=peak_memory_bytes,
+            peak_memory_bytes=device.peak_memory_bytes() or host_memory_bytes,
             seconds=self._seconds | {self._phase: time.monotonic() - self._entered},
         )
         self._write(EvidenceEvent(rank=self._rank, evidence=evidence))

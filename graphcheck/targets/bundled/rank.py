@@ -15,9 +15,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
+from torch._C._distributed_c10d import Store, TCPStore
 
 from graphcheck.engine.config import EngineConfig
+from graphcheck.engine.device import DEVICES, Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory, JournalWriter
 from graphcheck.engine.request import Request
@@ -56,25 +57,25 @@ def run_rank(rank: int, job_path: str, files: RankFiles) -> int:
     job = Job.model_validate_json(Path(job_path).read_bytes())
     with open(Path(job_path).parent / f"rank{rank}.stack", "a", encoding="utf-8") as stacks:
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=False)
+        _set_rank_environment(rank, job.num_ranks, files.listener)
         journal = JournalMemory(files.journal, job.num_ranks).writer(rank)
         _watch(files.supervisor, journal)
 
-        def connect() -> None:
-            port = socket.socket(fileno=os.dup(files.listener)).getsockname()[1]
-            _set_rank_environment(rank, job.num_ranks, port)
-            store = TCPStore(
+        def make_store() -> Store:
+            return TCPStore(
                 os.environ["MASTER_ADDR"],
-                port,
+                int(os.environ["MASTER_PORT"]),
                 job.num_ranks,
                 is_master=rank == 0,
                 timeout=NEVER,
                 wait_for_workers=False,
                 master_listen_fd=files.listener if rank == 0 else None,
             )
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=job.num_ranks, timeout=NEVER)
 
         with os.fdopen(files.events, "w", encoding="utf-8") as events:
-            return work(job, rank, journal, EventWriter(rank, events), connect, lambda: wait_for_release(files.release))
+            return work(
+                job, rank, journal, EventWriter(rank, events), make_store, lambda: wait_for_release(files.release)
+            )
 
 
 def work(
@@ -82,13 +83,13 @@ def work(
     rank: int,
     journal: JournalWriter,
     events: EventWriter,
-    connect: Callable[[], None],
+    make_store: Callable[[], Store],
     all_done: Callable[[], None],
 ) -> int:
     """Runs a job on this rank and reports through `events`; returns the exit status.
 
-    `connect` makes the process group; `all_done` returns when every rank has finished. A rank must not leave
-    earlier: a peer that it still owes a collective would see a reset connection in place of a silent hang.
+    `make_store` connects to the ranks' common store; `all_done` returns when every rank has finished. A rank must
+    not leave earlier: a peer that it still owes a collective would see a reset connection, not a silent hang.
     """
     torch.set_num_threads(1)
     with suppress(OSError):
@@ -97,10 +98,11 @@ def work(
     engine: Engine | None = None
     try:
         _enter("start", journal, events)
-        if job.num_ranks > 1:
-            connect()
         config = EngineConfig.from_settings(job.settings, frozenset(job.fixes_off))
-        engine = Engine(job.model_dir, config, rank=rank, journal=journal)
+        device = DEVICES[config.device](int(os.environ.get("LOCAL_RANK") or 0))
+        if config.tp > 1:
+            _join_group(config, rank, device, make_store())
+        engine = Engine(job.model_dir, config, rank=rank, device=device, journal=journal)
         _enter("load", journal, events)
         engine.load()
         _enter("capture", journal, events)
@@ -108,7 +110,7 @@ def work(
         for run in range(job.workload.passes):
             events.run = run
             engine.run(_requests(job.workload), events.report)
-        events.evidence(engine, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+        events.evidence(engine, device, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         events.phase("done")
         journal.phase("done")
         journal.finished()
@@ -116,7 +118,7 @@ def work(
             all_done()
         _enter("teardown", journal, events)
         engine.close()
-        if job.num_ranks > 1:
+        if config.tp > 1:
             dist.destroy_process_group()
     except Exception as error:
         events.error(error)
@@ -134,6 +136,14 @@ def _enter(phase: Phase, journal: JournalWriter, events: EventWriter) -> None:
     events.phase(phase)
 
 
+def _join_group(config: EngineConfig, rank: int, device: Device, store: Store) -> None:
+    """Makes the process group; on GPUs its communicator too, so that no capture has to."""
+    device_id = device.torch_device if config.allreduce == "nccl" else None
+    dist.init_process_group(
+        config.allreduce, store=store, rank=rank, world_size=config.tp, timeout=NEVER, device_id=device_id
+    )
+
+
 def _watch(supervisor: int, journal: JournalWriter) -> None:
     """Beats, and leaves at once when the supervisor is gone, so that no rank outlives it."""
 
@@ -147,7 +157,10 @@ def _watch(supervisor: int, journal: JournalWriter) -> None:
     threading.Thread(target=watch, name="watch", daemon=True).start()
 
 
-def _set_rank_environment(rank: int, num_ranks: int, port: int) -> None:
+def _set_rank_environment(rank: int, num_ranks: int, listener: int) -> None:
+    """What torchrun would set."""
+    with socket.socket(fileno=os.dup(listener)) as bound:
+        port = bound.getsockname()[1]
     os.environ |= {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

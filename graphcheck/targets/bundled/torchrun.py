@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from graphcheck.engine.journal import JournalMemory
 from graphcheck.targets.bundled.job import Job
@@ -30,17 +30,16 @@ def main() -> int:
     arguments = parser.parse_args()
     job = Job.model_validate_json(arguments.job.read_bytes())
     arguments.out_dir.mkdir(parents=True, exist_ok=True)
-    store, rank, world_size = next(dist.rendezvous("env://", timeout=NEVER))
+    store, rank, world_size = next(rendezvous("env://", timeout=NEVER))
     if world_size != job.num_ranks:
         print(f"WORLD_SIZE = {world_size}: the job has tp = {job.num_ranks}; pass --nproc-per-node {job.num_ranks}")
         return 2
     journal = _map_journal(store, rank, world_size).writer(rank)
 
-    def connect() -> None:
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=NEVER)
-
     with open(arguments.out_dir / f"rank{rank}.jsonl", "w", encoding="utf-8") as events:
-        return work(job, rank, journal, EventWriter(rank, events), connect, lambda: _meet(store, "done", world_size))
+        return work(
+            job, rank, journal, EventWriter(rank, events), lambda: store, lambda: _meet(store, "done", world_size)
+        )
 
 
 def _map_journal(store: Store, rank: int, world_size: int) -> JournalMemory:

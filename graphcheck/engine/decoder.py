@@ -1,4 +1,4 @@
-"""Owns the Llama forward pass over virtual shards. Knows nothing of ranks, graphs or the KV layout."""
+"""Owns the forward pass of a decoder over one rank's shards. Knows nothing of ranks, graphs or the KV layout."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -6,12 +6,12 @@ from typing import Protocol
 import torch
 from torch.nn import functional as F
 
-from graphcheck.engine.checkpoint import LayerWeights, LlamaWeights
-from graphcheck.engine.config import NUM_SHARDS
+from graphcheck.engine.architecture import DecoderConfig
+from graphcheck.engine.checkpoint import DecoderWeights, LayerWeights
 from graphcheck.engine.hooks import Hooks
-from graphcheck.engine.layers import RotaryEmbedding, rms_norm, rotate, swiglu
-from graphcheck.engine.llama_config import LlamaConfig
-from graphcheck.engine.numerics import padded_to, tree_sum
+from graphcheck.engine.layers import rms_norm, swiglu
+from graphcheck.engine.numerics import Sharding, tree_sum
+from graphcheck.engine.rope import RotaryEmbedding, rotate
 
 
 class Attention(Protocol):
@@ -30,24 +30,25 @@ Reduce = Callable[[torch.Tensor, str], torch.Tensor]
 """Sums a float32 partial [tokens, hidden] over ranks, in place, and returns it; named by its site."""
 
 
-class LlamaModel:
-    """Weights of one rank's virtual shards, and the forward pass over them.
+class DecoderModel:
+    """Weights of one rank's shards, and the forward pass over them.
 
     `reduce` sums partials over the ranks. Hidden states are never split: every rank holds all of them.
     """
 
     def __init__(
         self,
-        config: LlamaConfig,
-        weights: LlamaWeights,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        sharding: Sharding,
         rotary: RotaryEmbedding,
         reduce: Reduce,
         hooks: Hooks,
     ) -> None:
         self._config, self._weights, self._rotary = config, weights, rotary
         self._reduce, self._hooks = reduce, hooks
-        self._kv_heads = padded_to(config.num_kv_heads, NUM_SHARDS) // NUM_SHARDS
-        self._heads = self._kv_heads * config.group_size
+        kv_heads = sharding.per_shard(config.num_kv_heads)
+        self._qkv_heads = [kv_heads * config.group_size, kv_heads, kv_heads]
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, attention: Attention) -> torch.Tensor:
         """Hidden states [tokens, hidden] after the final norm, for int32 token_ids and positions [tokens]."""
@@ -60,7 +61,7 @@ class LlamaModel:
         return rms_norm(x, self._weights.final_norm, self._config.rms_norm_eps)
 
     def logits(self, hidden: torch.Tensor) -> list[torch.Tensor]:
-        """One float32 block [tokens, vocab / shards] of logits for each of the rank's virtual shards."""
+        """One float32 block [tokens, vocab / shards] of logits for each of the rank's shards."""
         return [F.linear(hidden, head).float() for head in self._weights.head]
 
     def _attention_block(
@@ -73,11 +74,13 @@ class LlamaModel:
         attention: Attention,
     ) -> torch.Tensor:
         hidden = rms_norm(x, layer.input_norm, self._config.rms_norm_eps)
-        sizes = [self._heads, self._kv_heads, self._kv_heads]
         partials = []
         for shard, weights in enumerate(layer.shards):
-            qkv_tnh = F.linear(hidden, weights.qkv).unflatten(-1, (-1, self._config.head_dim))
-            q_tnh, k_tnh, v_tnh = qkv_tnh.split(sizes, dim=1)
+            qkv_tnh = F.linear(hidden, weights.qkv, weights.qkv_bias).unflatten(-1, (-1, self._config.head_dim))
+            q_tnh, k_tnh, v_tnh = qkv_tnh.split(self._qkv_heads, dim=1)
+            if layer.qk_norm is not None:
+                q_tnh = rms_norm(q_tnh, layer.qk_norm.q, self._config.rms_norm_eps)
+                k_tnh = rms_norm(k_tnh, layer.qk_norm.k, self._config.rms_norm_eps)
             q_tnh, k_tnh = rotate(q_tnh, cos, sin), rotate(k_tnh, cos, sin)
             attended = attention(index, shard, q_tnh, k_tnh, v_tnh)
             partials.append(F.linear(attended.flatten(1), weights.o).float())

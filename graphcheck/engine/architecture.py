@@ -6,12 +6,35 @@ from pathlib import Path
 from typing import Any
 
 from graphcheck.engine.errors import CheckpointError
+from graphcheck.engine.rope import RopeScaling, read_rope_scaling
 
 
 @dataclass(frozen=True)
-class LlamaConfig:
-    """A Llama architecture in the terms of its paper and of Hugging Face's `LlamaConfig`."""
+class Family:
+    """What sets one family of decoders apart from plain Llama.
 
+    `qkv_bias`: q, k and v projections have biases; `qk_norm`: each head of q and k is RMS-normalised before the
+    rotary embedding.
+    """
+
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    "LlamaForCausalLM": Family(),
+    "MistralForCausalLM": Family(),
+    "Qwen2ForCausalLM": Family(qkv_bias=True),
+    "Qwen3ForCausalLM": Family(qk_norm=True),
+}
+"""Architecture name in `config.json` -> family."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """A decoder-only transformer in the terms of Hugging Face's configurations."""
+
+    family: Family
     num_layers: int
     hidden_size: int
     num_heads: int
@@ -21,6 +44,7 @@ class LlamaConfig:
     vocab_size: int
     rms_norm_eps: float
     rope_theta: float
+    rope_scaling: RopeScaling | None
     max_positions: int
     tie_word_embeddings: bool
 
@@ -30,7 +54,7 @@ class LlamaConfig:
         return self.num_heads // self.num_kv_heads
 
 
-def read_config(folder: Path) -> LlamaConfig:
+def read_config(folder: Path) -> DecoderConfig:
     """Reads `folder/config.json`.
 
     Raises:
@@ -42,15 +66,25 @@ def read_config(folder: Path) -> LlamaConfig:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable config ({error}); give a checkpoint folder") from None
     architectures = config.get("architectures") or []
-    if architectures != ["LlamaForCausalLM"]:
-        raise CheckpointError(f"{path}: architectures = {architectures}; the engine runs LlamaForCausalLM")
-    _refuse_unsupported(path, config)
-    rope = config.get("rope_parameters") or {}
+    family = FAMILIES.get(architectures[0]) if len(architectures) == 1 else None
+    if family is None:
+        raise CheckpointError(
+            f"{path}: architectures = {architectures}: not implemented; the engine runs {', '.join(FAMILIES)}"
+        )
+    try:
+        return _parse(path, config, family)
+    except KeyError as error:
+        raise CheckpointError(f"{path}: {error.args[0]} is missing; complete the config") from None
+
+
+def _parse(path: Path, config: dict[str, Any], family: Family) -> DecoderConfig:
     num_heads = config["num_attention_heads"]
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     if num_heads % num_kv_heads:
         raise CheckpointError(f"{path}: {num_heads} query heads do not divide into {num_kv_heads} KV heads; mend it")
-    return LlamaConfig(
+    rope = config.get("rope_parameters") or {}
+    parsed = DecoderConfig(
+        family=family,
         num_layers=config["num_hidden_layers"],
         hidden_size=config["hidden_size"],
         num_heads=num_heads,
@@ -60,20 +94,22 @@ def read_config(folder: Path) -> LlamaConfig:
         vocab_size=config["vocab_size"],
         rms_norm_eps=config["rms_norm_eps"],
         rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+        rope_scaling=read_rope_scaling(path, rope or config.get("rope_scaling") or {}),
         max_positions=config["max_position_embeddings"],
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
+    _refuse_unsupported(path, config, parsed)
+    return parsed
 
 
-def _refuse_unsupported(path: Path, config: dict[str, Any]) -> None:
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
+def _refuse_unsupported(path: Path, config: dict[str, Any], parsed: DecoderConfig) -> None:
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
     refused = {
         "attention_bias": bool(config.get("attention_bias")),
         "mlp_bias": bool(config.get("mlp_bias")),
         f"hidden_act = {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
-        f"rope_type = {rope_type}": rope_type != "default",
-        "quantization_config": "quantization_config" in config,
+        f"sliding_window = {window}": window is not None and window < parsed.max_positions,
+        "quantization_config": bool(config.get("quantization_config")),
     }
     for feature, present in refused.items():
         if present:

@@ -1,0 +1,76 @@
+"""Owns what differs between a rank on a CPU and one on a GPU: the device, its graphs, moving to it, waiting for it."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from graphcheck.engine.graphs.base import GraphBackend
+from graphcheck.engine.graphs.cuda import CudaGraphBackend
+from graphcheck.engine.graphs.tape import TapeBackend
+
+
+class Device(Protocol):
+    """One rank's device."""
+
+    name: str
+    torch_device: torch.device
+
+    def make_graphs(self) -> GraphBackend: ...
+
+    def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
+        """Copies host values into a device buffer of the same shape, in place, ordered before later device work."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when all device work is done: a declared wait."""
+        ...
+
+    def peak_memory_bytes(self) -> int | None:
+        """Largest device memory in use so far; None where device memory is host memory."""
+        ...
+
+
+class CpuDevice:
+    name = "CPU"
+    torch_device = torch.device("cpu")
+
+    def make_graphs(self) -> GraphBackend:
+        return TapeBackend()
+
+    def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
+        buffer.copy_(torch.from_numpy(values))
+
+    def wait(self) -> None:
+        return None
+
+    def peak_memory_bytes(self) -> int | None:
+        return None
+
+
+class CudaDevice:
+    """The GPU of this rank."""
+
+    def __init__(self, local_rank: int) -> None:
+        self.torch_device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(self.torch_device)
+        self.name = torch.cuda.get_device_name(self.torch_device)
+
+    def make_graphs(self) -> GraphBackend:
+        return CudaGraphBackend(self.torch_device)
+
+    def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
+        # The step's results are read before the next upload, so a pinned block is never refilled while in use;
+        # the caching host allocator reuses it only after the copy.
+        buffer.copy_(torch.from_numpy(values).pin_memory(), non_blocking=True)
+
+    def wait(self) -> None:
+        torch.cuda.current_stream().synchronize()
+
+    def peak_memory_bytes(self) -> int | None:
+        return torch.cuda.max_memory_allocated(self.torch_device)
+
+
+DEVICES: dict[str, Callable[[int], Device]] = {"cpu": lambda local_rank: CpuDevice(), "cuda": CudaDevice}
+"""Value of the setting `device` -> the device of a local rank."""

@@ -1,0 +1,63 @@
+"""Owns CUDA graphs: capture on a stream of their own over one memory pool, replay, destruction."""
+
+from collections.abc import Callable
+
+import torch
+
+from graphcheck.engine.errors import CaptureError
+from graphcheck.engine.graphs.base import GraphKey
+
+
+class CudaGraph:
+    """A captured step. Its inputs and outputs are the memory it was captured with."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph = graph
+
+    @property
+    def num_nodes(self) -> int | None:
+        return None
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+    def destroy(self) -> None:
+        self._graph.reset()
+
+
+class CudaGraphBackend:
+    """`torch.cuda.CUDAGraph`. All graphs of a rank share one pool: they replay one after another, never together,
+    and what a step leaves behind lies in the contract's buffers, outside the pool."""
+
+    name = "cuda"
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def warm_up(self, step: Callable[[], None]) -> None:
+        """See GraphBackend.warm_up: library handles, workspaces and communicators are made on first use, which a
+        capture forbids."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            step()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.synchronize()
+
+    def capture(self, key: GraphKey, step: Callable[[], None]) -> CudaGraph:
+        """See GraphBackend.capture."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Only this thread's calls are watched: NCCL's own threads query events while the capture is open.
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                step()
+        except RuntimeError as error:
+            raise CaptureError(
+                f"capture of {key} failed: {str(error).splitlines()[0]}; run with graph = off to see whether the step "
+                "itself is at fault, or on a CPU, whose tape names the op"
+            ) from error
+        return CudaGraph(graph)
+
+    def call(self, work: Callable[[], None], label: str) -> None:
+        """See GraphBackend.call: device work is captured as it is issued."""
+        work()

@@ -1,0 +1,82 @@
+"""Owns how bytes get from rank to rank: gloo on a CPU, NCCL between GPUs. Knows nothing of what they mean."""
+
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from graphcheck.engine.journal import JournalWriter
+from graphcheck.engine.rendezvous import Rendezvous
+
+
+class Transport(Protocol):
+    """Starts collectives of the default process group. A result may be used only after `wait`."""
+
+    name: str
+
+    def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
+        """Comes first in every collective: whatever this transport needs to find its peers."""
+        ...
+
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+        """Starts gathering flat `sent` of every rank into flat `output`."""
+        ...
+
+    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
+        """Starts summing `buffer` over the ranks, in place."""
+        ...
+
+    def wait(self, work: dist.Work) -> None:
+        """After this, later work of the device sees the result."""
+        ...
+
+
+class GlooTransport:
+    """CPU memory. Ranks meet over their journals before each collective, because gloo aborts on a mismatch."""
+
+    name = "gloo"
+
+    def __init__(self, rendezvous: Rendezvous, journal: JournalWriter) -> None:
+        self._rendezvous, self._journal = rendezvous, journal
+
+    def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
+        self._rendezvous.enter(kind, rows, nbytes, site)
+
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+        return _all_gather(output, sent)
+
+    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
+        return dist.all_reduce(buffer, async_op=True)
+
+    def wait(self, work: dist.Work) -> None:
+        with self._journal.waiting("wait_for_collective"):
+            wait_for_collective(work)
+
+
+class NcclTransport:
+    """GPU memory. Collectives run on a stream of their own, and waiting joins that stream, not the host."""
+
+    name = "nccl"
+
+    def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
+        return None
+
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+        return _all_gather(output, sent)
+
+    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
+        return dist.all_reduce(buffer, async_op=True)
+
+    def wait(self, work: dist.Work) -> None:
+        work.wait()
+
+
+def wait_for_collective(work: dist.Work) -> None:
+    """A declared wait, by its own name so that a stack shows it."""
+    work.wait()
+
+
+def _all_gather(output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+    # torch 2.13 renames the call and warns about the old name.
+    gather = dist.all_gather_single if "all_gather_single" in dir(dist) else dist.all_gather_into_tensor
+    return gather(output, sent, async_op=True)
