@@ -1,11 +1,12 @@
 """Owns the host's picture of one decode step: numpy arrays built from the running sequences."""
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from graphcheck.engine.blocks import DUMMY_PAGE
 from graphcheck.engine.contract import INPUTS
 from graphcheck.engine.request import Sequence
 
@@ -74,6 +75,19 @@ def decode_batch(sequences: Seq[Sequence], *, page_size: int, max_blocks: int) -
 def dummy_batch(rows: int, *, max_blocks: int) -> HostBatch:
     """The batch of spare lanes only that a graph is captured with."""
     return decode_batch([], page_size=1, max_blocks=max_blocks).padded(rows)
+
+
+def twin_batch(rows: int, *, page_size: int, max_blocks: int) -> HostBatch:
+    """Spare lanes with other contents than `dummy_batch`: the last slot of the dummy page, at its length."""
+    batch = dummy_batch(rows, max_blocks=max_blocks)
+    offset = np.full(rows, page_size - 1, np.int32)
+    return replace(
+        batch,
+        token_ids=batch.token_ids + 1,
+        positions=offset,
+        seq_lens=offset + 1,
+        slot_mapping=DUMMY_PAGE * page_size + offset,
+    )
 
 
 assert tuple(field.name for field in fields(HostBatch)) == tuple(spec.name for spec in INPUTS)

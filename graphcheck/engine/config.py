@@ -33,6 +33,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("context", 128, "longest sequence in tokens, prompt and answer together", minimum=2),
     Setting("num_pages", 0, "KV pages to share (paged); 0 is enough for every lane at full context"),
     Setting("buckets", "1,2,4,8", "padded decode batch sizes, ascending; a larger batch runs eager"),
+    Setting("audit", "off", "check the replay contract around every replay, and capture twice", ("off", "on")),
     Setting("logits", "off", "`digest` adds the sha256 of every row of logits to the step events", ("off", "digest")),
 )
 
@@ -75,6 +76,7 @@ class EngineConfig:
     context: int
     num_pages: int
     buckets: tuple[int, ...]
+    audit: bool
     logits_digest: bool
     fixes_off: frozenset[str] = field(default_factory=frozenset)
 
@@ -127,6 +129,7 @@ class EngineConfig:
             context=context,
             num_pages=num_pages,
             buckets=_needed(parse_buckets(str(values["buckets"])), lanes),
+            audit=values["audit"] == "on",
             logits_digest=values["logits"] == "digest",
             fixes_off=fixes_off,
         )

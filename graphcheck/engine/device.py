@@ -17,7 +17,9 @@ class Device(Protocol):
     name: str
     torch_device: torch.device
 
-    def make_graphs(self) -> GraphBackend: ...
+    def make_graphs(self, *, trace: bool) -> GraphBackend:
+        """The device's graph backend; `trace` asks for what twin capture compares, where the backend can tell."""
+        ...
 
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
         """Copies host values into a device buffer of the same shape, in place, ordered before later device work."""
@@ -36,8 +38,8 @@ class CpuDevice:
     name = "CPU"
     torch_device = torch.device("cpu")
 
-    def make_graphs(self) -> GraphBackend:
-        return TapeBackend()
+    def make_graphs(self, *, trace: bool) -> GraphBackend:
+        return TapeBackend(trace=trace)
 
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
         buffer.copy_(torch.from_numpy(values))
@@ -57,7 +59,7 @@ class CudaDevice:
         torch.cuda.set_device(self.torch_device)
         self.name = torch.cuda.get_device_name(self.torch_device)
 
-    def make_graphs(self) -> GraphBackend:
+    def make_graphs(self, *, trace: bool) -> GraphBackend:
         return CudaGraphBackend(self.torch_device)
 
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:

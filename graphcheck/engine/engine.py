@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from graphcheck.engine.audit import Auditor
 from graphcheck.engine.batch import HostBatch, decode_batch, dummy_batch
 from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.build import RankContext, RankParts, build
@@ -58,7 +59,7 @@ class Engine:
     ) -> None:
         self.config = config
         self._folder, self._device, self._journal = folder, device, journal
-        self._backend: GraphBackend = device.make_graphs() if config.graph else NoGraphs()
+        self._backend: GraphBackend = device.make_graphs(trace=config.audit) if config.graph else NoGraphs()
         self._context = RankContext(
             config=config,
             rank=rank,
@@ -71,6 +72,7 @@ class Engine:
         )
         self._blocks = BlockAllocator(config.num_pages, config.page_size)
         self._runner: GraphRunner | None = None
+        self._auditor: Auditor | None = None
         self._fallback = fallback_reason(config) if config.graph else None
         self._fallbacks: Counter[str] = Counter()
         self._eager_lane_tokens = 0
@@ -109,14 +111,18 @@ class Engine:
         """
         if not self.config.graph or self._fallback is not None:
             return
+        if self.config.audit:
+            self._auditor = Auditor(self._parts.kv_cache)
         runner = GraphRunner(
             backend=self._backend,
             program=self._parts.program,
             buffers=self._parts.buffers,
             buckets=self.config.buckets,
+            page_size=self.config.page_size,
             device=self._device,
             sites=self._context.sites,
             mirror=self._context.mirror,
+            auditor=self._auditor,
         )
         runner.capture(self._journal.unit)
         self._runner = runner
@@ -154,6 +160,7 @@ class Engine:
             fallbacks=dict(self._fallbacks),
             collectives=self._parts.collectives.num_launched,
             sites=self._context.sites.counts(),
+            findings=tuple(self._auditor.findings) if self._auditor else None,
         )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from graphcheck.engine.audit import Finding
 from graphcheck.engine.request import FinishReason
 
 
@@ -39,7 +40,7 @@ class FinishReport:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a rank did, counted where it was done."""
+    """What a rank did, counted where it was done. `findings` are the audit's; None if there was no audit."""
 
     captures: int
     replays: int
@@ -49,3 +50,4 @@ class Counters:
     fallbacks: dict[str, int]
     collectives: int
     sites: dict[str, dict[str, int]]
+    findings: tuple[Finding, ...] | None

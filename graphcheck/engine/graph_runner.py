@@ -7,11 +7,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from graphcheck.engine.batch import HostBatch, dummy_batch
+from graphcheck.engine.audit import Auditor
+from graphcheck.engine.batch import HostBatch, dummy_batch, twin_batch
 from graphcheck.engine.contract import INPUTS
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import ContractError
 from graphcheck.engine.graphs.base import Graph, GraphBackend, GraphKey
+from graphcheck.engine.graphs.trace import compare
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror, StepProgram
 from graphcheck.engine.step_io import ContractBuffers, StepInputs, StepOutputs
@@ -40,12 +42,16 @@ class GraphRunner:
         program: StepProgram,
         buffers: ContractBuffers,
         buckets: tuple[int, ...],
+        page_size: int,
         device: Device,
         sites: FixSites,
         mirror: HostMirror,
+        auditor: Auditor | None = None,
     ) -> None:
         self._backend, self._program, self._buckets = backend, program, buckets
+        self._page_size = page_size
         self._device, self._sites, self._mirror = device, sites, mirror
+        self._auditor = auditor
         self._inputs: StepInputs = buffers.inputs
         self._outputs: StepOutputs = buffers.outputs
         self._graphs: dict[GraphKey, Graph] = {}
@@ -78,16 +84,34 @@ class GraphRunner:
         max_blocks = self._inputs.block_tables.shape[1]
         for bucket in reversed(self._buckets):
             key = _key(bucket)
-            self._mirror.batch = dummy_batch(bucket, max_blocks=max_blocks)
-            for spec in INPUTS:
-                self._device.upload(getattr(self._inputs, spec.name)[:bucket], getattr(self._mirror.batch, spec.name))
             step = partial(self._program.decode, self._inputs.rows(bucket), self._outputs.rows(bucket))
+            self._fill(dummy_batch(bucket, max_blocks=max_blocks))
             with self._sites.phase("prepare"):
                 self._backend.warm_up(step)
             with self._sites.capturing() as visits:
                 self._graphs[key] = self._backend.capture(key, step)
             self._visits[key] = visits
+            if self._auditor is not None:
+                self._auditor.captured(self._inputs)
+                self._capture_twin(self._auditor, key, step)
             captured()
+
+    def _capture_twin(self, auditor: Auditor, key: GraphKey, step: Callable[[], None]) -> None:
+        """Captures the step once more with other contents: what differs was frozen by the host."""
+        first = self._graphs[key].trace
+        if first is None:
+            return
+        self._fill(twin_batch(key.bucket, page_size=self._page_size, max_blocks=self._inputs.block_tables.shape[1]))
+        with self._sites.phase("prepare"):
+            twin = self._backend.capture(key, step)
+        for frozen in compare(first, twin.trace or []):
+            auditor.found("residency", frozen.op, f"FROZEN in {key}: {frozen}")
+        twin.destroy()
+
+    def _fill(self, batch: HostBatch) -> None:
+        self._mirror.batch = batch
+        for spec in INPUTS:
+            self._device.upload(getattr(self._inputs, spec.name)[: batch.rows], getattr(batch, spec.name))
 
     def prepare(self, batch: HostBatch) -> None:
         """Refreshes the buffers of the graph that serves `batch` ([rows], live lanes only).
@@ -103,6 +127,8 @@ class GraphRunner:
             )
         self._mirror.batch = batch.padded(bucket)
         self._refresh(self._mirror.batch, batch.rows)
+        if self._auditor is not None:
+            self._auditor.before_replay(self._graphs[_key(bucket)], self._inputs, self._mirror.batch, batch.rows)
         self._prepared = _key(bucket), batch.rows
 
     def replay(self) -> StepOutputs:
@@ -116,6 +142,8 @@ class GraphRunner:
         key, rows = self._prepared
         self._prepared = None
         self._graphs[key].replay()
+        if self._auditor is not None:
+            self._auditor.after_replay()
         self._sites.replayed(self._visits[key])
         self.counters.replays += 1
         self.counters.lane_tokens += rows

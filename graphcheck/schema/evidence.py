@@ -17,6 +17,15 @@ class Backend(Record):
     collectives: str | None = None
 
 
+class AuditFinding(Record):
+    """One breach of the replay contract, seen without looking at tokens; `replay` counts from 1, 0 is capture."""
+
+    clause: str
+    buffer: str
+    detail: str
+    replay: int
+
+
 class Evidence(Record):
     """One rank's counters over an attempt."""
 
@@ -31,4 +40,5 @@ class Evidence(Record):
     sites: dict[str, dict[str, int]] | None = Field(default=UNKNOWN, description="fix -> phase -> times reached")
     collectives: int | None = UNKNOWN
     peak_memory_bytes: int | None = UNKNOWN
+    audit: tuple[AuditFinding, ...] | None = Field(default=UNKNOWN, description="the audit's findings, if it ran")
     seconds: dict[str, float] = Field(default_factory=dict, description="phase -> wall seconds")

@@ -76,6 +76,7 @@ class PromptResult(Record):
 class AttemptFacts(Record):
     """What supervision recorded about an attempt, apart from its step events (steps/KEY.jsonl)."""
 
+    num_ranks: int = Field(default=0, ge=0, description="ranks of the session; 0 if nothing started")
     exits: tuple[ExitEvent, ...] = ()
     errors: tuple[ErrorEvent, ...] = ()
     evidence: dict[int, Evidence] = Field(default_factory=dict)

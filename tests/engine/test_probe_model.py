@@ -6,11 +6,8 @@ Drives transformers' own Llama over a cache that a test damages between prefill 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 import torch
-from transformers import DynamicCache, LlamaForCausalLM
-
-from graphcheck.models.probe_tasks import EOS, VOCABULARY
+from transformers import DynamicCache
 
 PAGE_SIZE = 16
 

@@ -296,3 +296,12 @@ def test_a_golden_with_logits_that_are_not_finite_is_not_written(tmp_path: Path)
     with pytest.raises(TargetError, match="prompt a: logits were not finite"):
         regen(planned, tmp_path / "mine", "graphcheck golden regen m")
     assert not (tmp_path / "mine").exists()
+
+
+def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan(tmp_path)
+    (tmp_path / "site" / "transformers").mkdir(parents=True)
+    (tmp_path / "site" / "transformers" / "__init__.py").write_text("raise ImportError('not the real one')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
+    with pytest.raises(TargetError, match="the reference ended with exit status 1: ImportError: not the real one"):
+        regen(planned, tmp_path / "mine", "graphcheck golden regen m")

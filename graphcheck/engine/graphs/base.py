@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from graphcheck.engine.graphs.trace import TracedOp
+
 
 @dataclass(frozen=True)
 class GraphKey:
@@ -26,7 +28,16 @@ class Graph(Protocol):
         """Nodes of the graph, where the backend can count them."""
         ...
 
+    @property
+    def trace(self) -> list[TracedOp] | None:
+        """Every op as captured; None if the backend was not asked, or cannot tell."""
+        ...
+
     def replay(self) -> None: ...
+
+    def poison(self) -> None:
+        """Fills the memory that only a replay writes with NaN, where the backend can reach it."""
+        ...
 
     def destroy(self) -> None:
         """Frees what the graph holds. Must come before its communicator is destroyed."""

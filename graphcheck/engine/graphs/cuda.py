@@ -6,20 +6,23 @@ import torch
 
 from graphcheck.engine.errors import CaptureError
 from graphcheck.engine.graphs.base import GraphKey
+from graphcheck.engine.graphs.trace import TracedOp
 
 
 class CudaGraph:
-    """A captured step. Its inputs and outputs are the memory it was captured with."""
+    """A captured step. Its inputs and outputs are the memory it was captured with; the rest is the pool's."""
+
+    num_nodes: int | None = None
+    trace: list[TracedOp] | None = None
 
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
         self._graph = graph
 
-    @property
-    def num_nodes(self) -> int | None:
-        return None
-
     def replay(self) -> None:
         self._graph.replay()
+
+    def poison(self) -> None:
+        """See Graph.poison: the pool's memory has no names to reach it by."""
 
     def destroy(self) -> None:
         self._graph.reset()

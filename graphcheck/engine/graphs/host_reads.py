@@ -4,8 +4,6 @@ Two nets are needed: the dispatcher sees `item`, `nonzero` and mask indexing; `t
 reach it and are caught as functions.
 """
 
-import os
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from graphcheck.engine.errors import CaptureError
-
-_RECORDER = os.path.dirname(__file__)
+from graphcheck.engine.graphs.trace import source_line
 
 _READING_OPS = frozenset(
     {
@@ -77,12 +74,7 @@ def _has_mask(indices: Any) -> bool:
 
 
 def _error(operation: str) -> CaptureError:
-    caller = next(
-        frame
-        for frame in reversed(traceback.extract_stack())
-        if not frame.filename.startswith(_RECORDER) and "/torch/" not in frame.filename
-    )
     return CaptureError(
-        f"{operation} at {caller.filename.rsplit('/', 1)[-1]}:{caller.lineno} ({caller.line}) copies between host and "
-        "device memory: its value would be frozen; keep it in a device tensor"
+        f"{operation} at {source_line()} copies between host and device memory: its value would be frozen; "
+        "keep it in a device tensor"
     )

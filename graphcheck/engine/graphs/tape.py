@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from graphcheck.engine.errors import CaptureError
 from graphcheck.engine.graphs.base import GraphKey
 from graphcheck.engine.graphs.host_reads import HostReadMode, refuse_host_read
+from graphcheck.engine.graphs.trace import TracedOp, traced
 
 _COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 _ALLOCATES_ONLY = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty")
@@ -32,8 +33,18 @@ class TapeAllocator:
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         """New memory of the shape, strides and dtype of `tensor`."""
         memory = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-        self._held.append(memory)
+        self.hold(memory)
         return memory
+
+    def hold(self, memory: torch.Tensor) -> None:
+        """Takes charge of memory that the step allocated itself."""
+        self._held.append(memory)
+
+    def poison(self) -> None:
+        """Fills all floating-point memory with NaN: a replay writes each of them before it reads it."""
+        for memory in self._held:
+            if memory.is_floating_point():
+                memory.fill_(float("nan"))
 
     @property
     def num_bytes(self) -> int:
@@ -49,6 +60,7 @@ class TapeGraph:
     def __init__(self) -> None:
         self._nodes: list[Callable[[], object]] = []
         self.labels: list[str] = []
+        self.trace: list[TracedOp] | None = None
         self.allocator = TapeAllocator()
 
     @property
@@ -64,6 +76,10 @@ class TapeGraph:
         for node in self._nodes:
             node()
 
+    def poison(self) -> None:
+        """See Graph.poison."""
+        self.allocator.poison()
+
     def destroy(self) -> None:
         self._nodes.clear()
         self.labels.clear()
@@ -71,11 +87,12 @@ class TapeGraph:
 
 
 class TapeBackend:
-    """Records a step with a dispatch mode. One capture at a time."""
+    """Records a step with a dispatch mode. One capture at a time. `trace` keeps every op for twin capture."""
 
     name = "tape"
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: bool = False) -> None:
+        self._trace = trace
         self._recorder: _Recorder | None = None
 
     def warm_up(self, step: Callable[[], None]) -> None:
@@ -85,6 +102,7 @@ class TapeBackend:
     def capture(self, key: GraphKey, step: Callable[[], None]) -> TapeGraph:
         """See GraphBackend.capture."""
         graph = TapeGraph()
+        graph.trace = [] if self._trace else None
         self._recorder = _Recorder(graph)
         try:
             with HostReadMode(), self._recorder:
@@ -140,12 +158,15 @@ class _Recorder(TorchDispatchMode):
                 "issue it through Collectives.launch and wait"
             )
         refuse_host_read(func, args)
+        if self.graph.trace is not None:
+            self.graph.trace.append(traced(str(func), args, kwargs))
         result = func(*args, **kwargs)
         if func._schema.is_mutable:
             self.graph.add(lambda: func(*args, **kwargs), str(func))
             return result
         if func._schema.name in _ALLOCATES_ONLY:
-            # Memory alone: nothing to run again, and the node that uses it keeps it alive.
+            # Memory alone: there is nothing to run again.
+            self.graph.allocator.hold(result)
             return result
         if _is_view(result, args, kwargs):
             return result

@@ -4,12 +4,13 @@ import time
 import traceback
 from typing import Literal, TextIO
 
+from graphcheck.engine.audit import Finding
 from graphcheck.engine.device import Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import RequestError
 from graphcheck.engine.events import FinishReport, StepReport
 from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, FinishedEvent, Phase, PhaseEvent, StepEvent
-from graphcheck.schema.evidence import Backend, Evidence
+from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 
 
 class EventWriter:
@@ -84,6 +85,7 @@ class EventWriter:
             sites=counters.sites,
             collectives=counters.collectives,
             peak_memory_bytes=device.peak_memory_bytes() or host_memory_bytes,
+            audit=_findings(counters.findings),
             seconds=self._seconds | {self._phase: time.monotonic() - self._entered},
         )
         self._write(EvidenceEvent(rank=self._rank, evidence=evidence))
@@ -114,6 +116,10 @@ class EventWriter:
     def _write(self, event: Event) -> None:
         self._out.write(event.model_dump_json(exclude_none=True) + "\n")
         self._out.flush()
+
+
+def _findings(findings: tuple[Finding, ...] | None) -> tuple[AuditFinding, ...] | None:
+    return None if findings is None else tuple(AuditFinding(**vars(finding)) for finding in findings)
 
 
 def _kind(error: Exception) -> Literal["request", "oom", "crash"]:

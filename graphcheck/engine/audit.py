@@ -1,0 +1,112 @@
+"""Owns the audit: proof before and after each replay that the contract holds, without looking at any token.
+
+What attention may read and then mask is poisoned with a large finite value, what nobody may read with NaN, so that a
+read that the contract forbids shows in the logits even where fresh memory would have hidden it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from graphcheck.engine.batch import HostBatch
+from graphcheck.engine.blocks import DUMMY_PAGE
+from graphcheck.engine.contract import INPUTS
+from graphcheck.engine.graphs.base import Graph
+from graphcheck.engine.kv_cache import KVCache
+from graphcheck.engine.step_io import StepInputs
+
+_MASKED_POISON = 1e4
+_MAX_FINDINGS = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One breach: the clause, the buffer (or op), what was seen. `replay` counts from 1; 0 is capture."""
+
+    clause: str
+    buffer: str
+    detail: str
+    replay: int
+
+
+class Auditor:
+    """Watches one rank's runner. Findings are kept in order, the first `_MAX_FINDINGS` of them."""
+
+    def __init__(self, kv_cache: KVCache) -> None:
+        self._kv_cache = kv_cache
+        self._addresses: dict[str, int] = {}
+        self._replay = 0
+        self._expected_kv: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._written: torch.Tensor | None = None
+        self.findings: list[Finding] = []
+
+    def captured(self, inputs: StepInputs) -> None:
+        """Remembers where the captured buffers lie."""
+        self._addresses = {spec.name: getattr(inputs, spec.name).data_ptr() for spec in INPUTS}
+
+    def found(self, clause: str, buffer: str, detail: str) -> None:
+        """Records a breach."""
+        if len(self.findings) < _MAX_FINDINGS:
+            self.findings.append(Finding(clause, buffer, detail, self._replay))
+
+    def before_replay(self, graph: Graph, inputs: StepInputs, padded: HostBatch, live: int) -> None:
+        """Checks identity, contents and tail of every input; poisons; remembers the KV cache.
+
+        `padded` is what the buffers must hold, `live` how many of its rows are real lanes.
+        """
+        self._replay += 1
+        for spec in INPUTS:
+            buffer: torch.Tensor = getattr(inputs, spec.name)
+            if buffer.data_ptr() != self._addresses[spec.name]:
+                self.found("identity", spec.name, "lies at another address than at capture")
+            wanted = torch.from_numpy(getattr(padded, spec.name)).to(buffer.device)
+            for clause, rows in (("contents", slice(0, live)), ("tail", slice(live, padded.rows))):
+                held = buffer[rows]
+                if not torch.equal(held, wanted[rows]):
+                    self.found(clause, spec.name, _first_difference(held, wanted[rows], rows.start))
+        graph.poison()
+        self._poison_kv(padded, live)
+
+    def after_replay(self) -> None:
+        """Checks that no key or value changed but those of the live lanes' own slots and of the dummy page."""
+        assert self._expected_kv is not None
+        assert self._written is not None
+        for name, now, before in zip(("keys", "values"), self._slots(), self._expected_kv, strict=True):
+            same = (now == before) | (now.isnan() & before.isnan())
+            changed = (~same).flatten(3).any(-1).any(0).any(0) & ~self._written
+            if changed.any():
+                slot = int(changed.nonzero()[0])
+                self.found("tail", f"kv_cache.{name}", f"slot {slot} changed, which no live lane may write")
+        self._expected_kv = self._written = None
+
+    def _poison_kv(self, padded: HostBatch, live: int) -> None:
+        size, (keys, values) = self._kv_cache.page_size, self._slots()
+        num_slots = keys.shape[2]
+        readable = torch.zeros(num_slots, dtype=torch.bool)
+        valid = torch.zeros(num_slots, dtype=torch.bool)
+        readable[DUMMY_PAGE * size : (DUMMY_PAGE + 1) * size] = True
+        for row in range(live):
+            for index, page in enumerate(padded.block_tables[row]):
+                if page == DUMMY_PAGE:
+                    continue
+                readable[page * size : (page + 1) * size] = True
+                held = min(max(int(padded.positions[row]) - index * size, 0), size)
+                valid[page * size : page * size + held] = True
+        for tensor in (keys, values):
+            tensor[:, :, (readable & ~valid).to(tensor.device)] = _MASKED_POISON
+            tensor[:, :, (~readable).to(tensor.device)] = float("nan")
+        self._expected_kv = keys.clone(), values.clone()
+        written = torch.zeros(num_slots, dtype=torch.bool)
+        written[DUMMY_PAGE * size : (DUMMY_PAGE + 1) * size] = True
+        written[torch.from_numpy(padded.slot_mapping[:live]).long()] = True
+        self._written = written.to(keys.device)
+
+    def _slots(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values as [layers, shards, slots, kv_heads, head_dim], in place."""
+        return self._kv_cache.keys.flatten(2, 3), self._kv_cache.values.flatten(2, 3)
+
+
+def _first_difference(held: torch.Tensor, wanted: torch.Tensor, first_lane: int) -> str:
+    where = (held != wanted).nonzero()[0].tolist()
+    index = tuple(where)
+    return f"lane {first_lane + where[0]} holds {held[index].item()}, not {wanted[index].item()}"

@@ -1,0 +1,114 @@
+"""Audit and twin capture: silent on a right engine, and each clause has a planted break that they name."""
+
+import pytest
+import torch
+
+from graphcheck.engine.audit import Finding
+from graphcheck.engine.graph_runner import GraphRunner
+from graphcheck.engine.request import Request
+from tests.engine.conftest import EngineMaker
+from tests.engine.outputs import random_requests, run_engine
+
+VOCAB = 211
+
+
+def ending_one_by_one(count: int) -> list[Request]:
+    """Requests that all start at once and end one step after the other, so that buckets have spare lanes."""
+    requests = random_requests(count, vocab=VOCAB)
+    return [
+        Request(**{**vars(request), "arrival": 0, "max_new_tokens": count + number})
+        for number, request in enumerate(requests)
+    ]
+
+
+def audited(make_engine: EngineMaker, fixes_off: tuple[str, ...] = (), **settings: int | str) -> tuple[Finding, ...]:
+    engine = make_engine(graph="on", audit="on", fixes_off=fixes_off, **settings)
+    run_engine(engine, ending_one_by_one(8))
+    findings = engine.counters().findings
+    assert findings is not None
+    return findings
+
+
+@pytest.mark.parametrize("kv", ["paged", "static"])
+def test_right_engine_has_no_finding_and_the_audit_changes_no_bit(make_engine: EngineMaker, kv: str) -> None:
+    requests = random_requests(9, vocab=VOCAB)
+    plain = make_engine(graph="on", logits="digest", kv=kv)
+    watched = make_engine(graph="on", logits="digest", kv=kv, audit="on")
+    before, after = run_engine(plain, requests), run_engine(watched, requests)
+    assert watched.counters().findings == ()
+    assert [step.logits_sha for step in after.steps] == [step.logits_sha for step in before.steps]
+    assert plain.counters().findings is None
+
+
+BROKEN_BUFFERS = {
+    "metadata-refresh": ("contents", {"positions", "seq_lens", "slot_mapping", "block_tables"}),
+    "pad-clear": ("tail", {"positions", "seq_lens", "slot_mapping", "block_tables", "token_ids"}),
+    "stable-buffers": (
+        "identity",
+        {"positions", "seq_lens", "slot_mapping", "block_tables", "token_ids", "force_mask", "forced_ids"},
+    ),
+}
+
+
+@pytest.mark.parametrize("fix", BROKEN_BUFFERS)
+def test_audit_names_clause_and_buffers_of_the_missing_fix(make_engine: EngineMaker, fix: str) -> None:
+    clause, buffers = BROKEN_BUFFERS[fix]
+    findings = audited(make_engine, (fix,))
+    assert {finding.buffer for finding in findings if finding.clause == clause} == buffers
+    assert not any("FROZEN" in finding.detail for finding in findings)
+
+
+def test_twin_capture_names_what_the_host_froze_and_the_buffers_are_clean(make_engine: EngineMaker) -> None:
+    findings = audited(make_engine, ("device-metadata",))
+    frozen = [finding for finding in findings if finding.clause == "residency"]
+    assert frozen
+    assert "aten.full" in frozen[0].detail
+    assert "step.py" in frozen[0].detail
+    assert "1 -> 16" in frozen[0].detail
+    assert all(finding.replay == 0 for finding in frozen)
+    assert not [finding for finding in findings if finding.clause in ("contents", "identity")]
+
+
+def test_stale_spare_lane_that_writes_into_a_live_page_is_named(
+    make_engine: EngineMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(graph="on", audit="on", lanes=4, buckets="4")
+    prepare = GraphRunner.prepare
+
+    def prepare_and_stray(self: GraphRunner, batch: object) -> None:
+        prepare(self, batch)
+        self.inputs.slot_mapping[3] = 17
+
+    monkeypatch.setattr(GraphRunner, "prepare", prepare_and_stray)
+    run_engine(engine, random_requests(2, vocab=VOCAB))
+    findings = engine.counters().findings or ()
+    assert ("tail", "kv_cache.keys") in {(finding.clause, finding.buffer) for finding in findings}
+    assert "slot 17" in next(finding.detail for finding in findings if finding.buffer == "kv_cache.keys")
+
+
+def test_read_past_the_length_of_a_sequence_shows_in_the_logits(
+    make_engine: EngineMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fresh memory is zero and hides the read; the audit's poison does not."""
+    requests = random_requests(3, vocab=VOCAB)
+    expected = run_engine(make_engine(graph="on"), requests).tokens
+    engine = make_engine(graph="on", audit="on")
+    prepare = GraphRunner.prepare
+
+    def one_too_long(self: GraphRunner, batch: object) -> None:
+        prepare(self, batch)
+        self.inputs.seq_lens.add_(1)
+
+    monkeypatch.setattr(GraphRunner, "prepare", one_too_long)
+    assert run_engine(engine, requests).tokens != expected
+
+
+def test_intermediate_that_a_replay_does_not_write_is_poisoned(make_engine: EngineMaker) -> None:
+    engine = make_engine(graph="on", audit="on")
+    assert engine.runner is not None
+    graph = next(iter(engine.runner._graphs.values()))
+    victim = graph.labels.index("aten._softmax.default")
+    graph._nodes[victim] = lambda: None
+    steps = run_engine(engine, random_requests(8, vocab=VOCAB)).steps
+    assert not all(all(step.finite) for step in steps if step.replayed)
+    assert torch.isnan(engine.parts.buffers.outputs.logits[:8, :VOCAB]).any()
