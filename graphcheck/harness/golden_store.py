@@ -1,0 +1,196 @@
+"""Owns golden files on disk: where they are looked up, how they are checked, and the bytes that are written."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from ctypes import c_float
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from graphcheck import shipped
+from graphcheck.harness.model_folder import ModelFolder
+from graphcheck.harness.suite_file import LoadedSuite
+from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
+from graphcheck.schema.golden import GOLDEN_FORMAT, Golden, GoldenHeader, GoldenPrompt
+
+DEFAULT_GOLDEN_DIR = Path("golden")
+"""Where goldens are looked up first and written to, unless `--golden-dir` says otherwise."""
+
+_REGEN = "make it again with `graphcheck golden regen`"
+_CONFLICT_MARKERS = (b"<<<<<<< ", b"=======\n", b">>>>>>> ")
+
+
+def golden_folders(golden_dir: Path, matrix_path: Path) -> tuple[Path, ...]:
+    """The folders in which a golden is looked up, in order: the user's, beside the matrix file, the shipped one."""
+    folders = (golden_dir, matrix_path.parent / "golden", shipped.golden_dir())
+    unique: dict[Path, Path] = {}
+    for folder in folders:
+        unique.setdefault(folder.resolve(), folder)
+    return tuple(unique.values())
+
+
+def golden_name(model: str, suite: str, dtype: str) -> Path:
+    """Path of a golden inside its folder."""
+    return Path(model) / (f"{suite}.jsonl" if dtype == "float32" else f"{suite}.{dtype}.jsonl")
+
+
+def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Sequence[Path]) -> Golden:
+    """The first golden found in `folders`. A bad one is an error, never passed over for the next folder's.
+
+    Raises:
+        GoldenMissing: none of the folders has one.
+        GoldenCorrupt: it is cut off, edited, or in another format.
+        GoldenStale: it was made for another model, suite or dtype.
+    """
+    name = golden_name(model.name, suite.name, dtype)
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None:
+        raise GoldenMissing(
+            f"golden {name}",
+            f"not in {', '.join(map(str, folders))}",
+            "make it with `graphcheck golden regen`",
+        )
+    golden = read_golden(path)
+    header = golden.header
+    made_for = {f"model.{part}": sha for part, sha in header.model.items()}
+    made_for |= {"suite_sha": header.suite_sha, "dtype": header.dtype}
+    wanted = {f"model.{part}": sha for part, sha in model.fingerprint().items()}
+    wanted |= {"suite_sha": suite.sha, "dtype": dtype}
+    differing = [key for key in sorted(made_for | wanted) if made_for.get(key) != wanted.get(key)]
+    if differing:
+        raise GoldenStale(str(path), f"made for something else: {', '.join(differing)} differ", _REGEN)
+    ids = [prompt.id for prompt in golden.prompts]
+    if ids != [prompt.id for prompt in suite.suite.prompts]:
+        raise GoldenCorrupt(f"{path}: prompts {', '.join(ids)}", "not the suite's prompts in its order", _REGEN)
+    return golden
+
+
+def read_golden(path: Path) -> Golden:
+    """A golden whose header agrees with its body.
+
+    Raises:
+        GoldenCorrupt: anything about the file is not as it was written.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as failure:
+        raise GoldenCorrupt(str(path), f"cannot be read ({failure.strerror})", "check the path") from None
+    _check_text(path, content)
+    first, _, body = content.partition(b"\n")
+    header = _header(path, first)
+    lines = body.splitlines()
+    if len(lines) != header.num_prompts:
+        raise GoldenCorrupt(f"{path}: {len(lines)} prompts", f"line 1 says {header.num_prompts}", _REGEN)
+    if _sha(body) != header.body_sha:
+        raise GoldenCorrupt(f"{path}: body sha256 {_sha(body)[:12]}", f"line 1 says {header.body_sha[:12]}", _REGEN)
+    return Golden(header=header, prompts=tuple(_prompt(path, n, line) for n, line in enumerate(lines, start=2)))
+
+
+def write_golden(path: Path, header: dict[str, Any], prompts: Sequence[GoldenPrompt]) -> bool:
+    """Writes a golden in one rename; True if the file changed.
+
+    The same prompts give the same bytes. `made_on` and `command` stay as they were while the body does.
+
+    Args:
+        header: the fields of GoldenHeader, without `format`, `num_prompts` and `body_sha`.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    body = b"".join(_line(_prompt_record(prompt)) for prompt in prompts)
+    record = GoldenHeader.model_validate(header | {"num_prompts": len(prompts), "body_sha": _sha(body)})
+    before = path.read_bytes() if path.is_file() else None
+    if before is not None and (old := _readable_header(path)) is not None and old.body_sha == record.body_sha:
+        record = record.model_copy(update={"made_on": old.made_on, "command": old.command})
+    content = _line(record.model_dump(mode="json")) + body
+    if content == before:
+        return False
+    try:
+        _replace(path, content)
+    except OSError as failure:
+        raise FileError(str(path), f"cannot be written ({failure.strerror})", "choose another --golden-dir") from None
+    return True
+
+
+def shortest_float32(value: float) -> float:
+    """The number with the fewest decimal digits that is the same float32 as `value`."""
+    wanted = c_float(value).value
+    candidates = (float(f"{value:.{digits}g}") for digits in range(1, 10))
+    return next(candidate for candidate in candidates if c_float(candidate).value == wanted)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """In one rename: whoever reads meanwhile, or after a crash, finds the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _check_text(path: Path, content: bytes) -> None:
+    if b"\r" in content:
+        raise GoldenCorrupt(f"{path}: CR LF line ends", "lines end in LF", "add `*.jsonl -text` to .gitattributes")
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
+        if line.startswith(_CONFLICT_MARKERS):
+            raise GoldenCorrupt(f"{path}:{number}", "a merge conflict is left in it", _REGEN)
+    if not content.endswith(b"\n"):
+        raise GoldenCorrupt(str(path), "cut off: the last line has no end", _REGEN)
+
+
+def _header(path: Path, line: bytes) -> GoldenHeader:
+    try:
+        fields = json.loads(line)
+        if isinstance(fields, dict) and fields.get("format") != GOLDEN_FORMAT:
+            raise GoldenCorrupt(
+                f"{path}: format {fields.get('format')}", f"this version reads format {GOLDEN_FORMAT}", _REGEN
+            )
+        return GoldenHeader.model_validate(fields)
+    except ValueError as failure:  # pydantic's ValidationError and json's error are both ValueErrors
+        raise GoldenCorrupt(f"{path}:1", f"not a golden's header ({_reason(failure)})", _REGEN) from None
+
+
+def _readable_header(path: Path) -> GoldenHeader | None:
+    try:
+        return read_golden(path).header
+    except GoldenCorrupt:
+        return None
+
+
+def _prompt(path: Path, number: int, line: bytes) -> GoldenPrompt:
+    try:
+        prompt = GoldenPrompt.model_validate_json(line)
+    except ValidationError as failure:
+        raise GoldenCorrupt(f"{path}:{number}", f"not a prompt ({_reason(failure)})", _REGEN) from None
+    if len(prompt.steps) != len(prompt.ids):
+        raise GoldenCorrupt(
+            f"{path}:{number}: prompt {prompt.id}", f"{len(prompt.ids)} ids but {len(prompt.steps)} steps", _REGEN
+        )
+    return prompt
+
+
+def _reason(failure: ValueError) -> str:
+    if not isinstance(failure, ValidationError):
+        return str(failure)
+    error = failure.errors()[0]
+    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]
+
+
+def _prompt_record(prompt: GoldenPrompt) -> dict[str, Any]:
+    record = prompt.model_dump(mode="json", exclude_defaults=True)
+    for step in record["steps"]:
+        step["top"] = [[token, shortest_float32(logit)] for token, logit in step["top"]]
+    return record
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _sha(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,232 @@
+"""Owns the reference's process: loads the model with transformers, generates each prompt, reports every step."""
+
+import os
+import resource
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM, GenerationConfig, LogitsProcessor
+
+from graphcheck.schema.base import Record
+from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, FinishedEvent, Phase, PhaseEvent, StepEvent
+from graphcheck.schema.evidence import Backend, Evidence
+from graphcheck.schema.golden import NUM_TOP
+from graphcheck.schema.suite import Request, Workload
+
+
+class Job(Record):
+    """What the target wrote into the job file."""
+
+    model_dir: Path
+    dtype: str
+    workload: Workload
+
+
+class Reporter:
+    """Sends events to the target and keeps count of what they witness."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._stream = os.fdopen(descriptor, "w", buffering=1)
+        self._started = time.monotonic()
+        self._booked = self._started
+        self.phase: Phase = "start"
+        self.seconds: dict[str, float] = {}
+        self.num_steps = 0
+        self.num_decode_tokens = 0
+
+    def send(self, event: Event) -> None:
+        self._stream.write(event.model_dump_json() + "\n")
+
+    def enter(self, phase: Phase) -> None:
+        self._book_time()
+        self.phase = phase
+        self.send(PhaseEvent(rank=0, phase=phase, seconds=self._booked - self._started))
+
+    def _book_time(self) -> None:
+        now = time.monotonic()
+        self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self._booked
+        self._booked = now
+
+    def evidence(self) -> None:
+        self._book_time()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+        counted = Evidence(
+            backend=Backend(device="cpu"),
+            captures=0,
+            replays=0,
+            replayed_lane_tokens=0,
+            eager_lane_tokens=self.num_decode_tokens,
+            padded_lanes=0,
+            peak_memory_bytes=peak,
+            seconds=self.seconds,
+        )
+        self.send(EvidenceEvent(rank=0, evidence=counted))
+
+
+class Witness(LogitsProcessor):
+    """Reports the logits of each step as `generate` is about to use them, and hands them on unchanged."""
+
+    def __init__(self, reporter: Reporter, request: Request, run: int) -> None:
+        self._reporter, self._request, self._run = reporter, request, run
+        self._last = time.monotonic()
+        self.ids: list[int] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """`scores` [1, vocab_size] float32."""
+        logits = scores[0]
+        token = int(logits.argmax())
+        finite = bool(logits.isfinite().all())
+        now = time.monotonic()
+        self._reporter.send(
+            StepEvent(
+                rank=0,
+                step=self._reporter.num_steps,
+                run=self._run,
+                phase="decode" if self.ids else "prefill",
+                requests=(self._request.id,),
+                index=(len(self.ids),),
+                argmax=(token,),
+                ids=(token,),
+                finite=(finite,),
+                live=1,
+                replayed=False,
+                seconds=now - self._last,
+                top=(best(logits),) if finite else None,
+            )
+        )
+        self._last = now
+        self._reporter.num_steps += 1
+        self._reporter.num_decode_tokens += bool(self.ids)
+        if not self.ids:
+            self._reporter.enter("decode")
+        self.ids.append(token)
+        return scores
+
+
+def best(logits: torch.Tensor) -> tuple[tuple[int, float], ...]:
+    """The NUM_TOP best (id, logit) of `logits` [vocab_size]; of equals the lowest id first, as argmax has it."""
+    values, ids = torch.topk(logits, min(NUM_TOP, logits.numel()))
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+def load(model_dir: Path, dtype: str) -> Any:
+    """The model with weights rounded to `dtype`, ready for float32 arithmetic.
+
+    Raises:
+        ValueError: the checkpoint lacks weights or has them in another shape; transformers would invent them.
+    """
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        model_dir,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    model, info = loaded
+    if broken := {kind: info[kind] for kind in ("missing_keys", "mismatched_keys") if info[kind]}:
+        raise ValueError(f"the checkpoint does not fill the model: {broken}")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(getattr(torch, dtype)))
+    # A checkpoint's own sampling defaults (penalties, temperature) would be merged into every call.
+    model.generation_config = GenerationConfig()
+    return model.eval()
+
+
+def generate(model: Any, request: Request, witness: Witness) -> None:
+    """Greedy decoding of one prompt, as a user of transformers would write it.
+
+    Raises:
+        RuntimeError: `generate` returned other tokens than the logits that it was seen to use.
+    """
+    prompt = torch.tensor([request.prompt_ids])
+    output = model.generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        generation_config=GenerationConfig(
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=request.max_new_tokens,
+            eos_token_id=list(request.stop_ids) or None,
+            pad_token_id=0,
+        ),
+        logits_processor=[witness],
+    )
+    ids = output[0, len(request.prompt_ids) :].tolist()
+    if ids != witness.ids:
+        raise RuntimeError(f"generate returned {ids} but its logits say {witness.ids}")
+
+
+def run(job: Job, reporter: Reporter) -> None:
+    """Every prompt in order, one at a time; an error in one is reported and the next one runs."""
+    reporter.enter("load")
+    model = load(job.model_dir, job.dtype)
+    for number in range(job.workload.passes):
+        for request in job.workload.requests:
+            reporter.enter("prefill")
+            witness = Witness(reporter, request, number)
+            try:
+                generate(model, request, witness)
+            except Exception as error:
+                reporter.send(_error(error, "request", reporter.phase, request.id))
+                continue
+            reporter.send(
+                FinishedEvent(
+                    rank=0,
+                    request=request.id,
+                    run=number,
+                    reason="stop" if witness.ids[-1] in request.stop_ids else "length",
+                    num_tokens=len(witness.ids),
+                )
+            )
+    reporter.evidence()
+    reporter.enter("done")
+
+
+def _error(error: Exception, kind: Literal["request", "crash"], phase: Phase, request: str | None = None) -> ErrorEvent:
+    return ErrorEvent(
+        rank=0,
+        kind=kind,
+        error=type(error).__name__,
+        message=str(error),
+        phase=phase,
+        request=request,
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def _watch_stdin(released: Callable[[], None]) -> None:
+    """One byte means: leave. End of file means: the parent is gone, and nobody else would end this process."""
+    if os.read(0, 1):
+        released()
+    else:
+        os._exit(1)
+
+
+def main() -> None:
+    job_file, descriptor = sys.argv[1:]
+    released = threading.Event()
+    threading.Thread(target=_watch_stdin, args=(released.set,), daemon=True).start()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    reporter = Reporter(int(descriptor))
+    reporter.enter("start")
+    try:
+        run(Job.model_validate_json(Path(job_file).read_text()), reporter)
+    except Exception as error:
+        reporter.send(_error(error, "crash", reporter.phase))
+        sys.exit(1)
+    released.wait()
+
+
+if __name__ == "__main__":
+    main()

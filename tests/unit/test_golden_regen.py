@@ -1,0 +1,148 @@
+"""Making goldens from what a reference reports; here the reference is a script of events."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphcheck.harness import golden_regen
+from graphcheck.harness.golden_regen import REFERENCE_TARGET, regen
+from graphcheck.harness.golden_store import read_golden
+from graphcheck.harness.matrix_file import load_matrix
+from graphcheck.harness.plan import PlannedAttempt, plan_attempts
+from graphcheck.schema.capabilities import AxisSpec, Capabilities
+from graphcheck.schema.errors import TargetError
+from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, FinishedEvent, PhaseEvent, StepEvent
+from graphcheck.schema.suite import Workload
+from graphcheck.targets.base import Launch
+from tests.tiny_model import EOS, make_tiny_llama
+
+MATRIX = """\
+models = ["tiny"]
+suites = ["s"]
+[axes]
+graph = ["off", "on"]
+dtype = ["float32", "bfloat16"]
+"""
+SUITE = 'name = "s"\nstop = { fraction = 0.5, seed = 1 }\nprompts = [{ id = "a", ids = [3, 4], max_new_tokens = 5 }]\n'
+CAPABILITIES = Capabilities(
+    target="toy",
+    axes=(
+        AxisSpec(name="graph", kind="str", default="on", choices=("off", "on")),
+        AxisSpec(name="dtype", kind="str", default="float32"),
+    ),
+)
+
+
+def step(index: int, token: int) -> StepEvent:
+    return StepEvent(
+        rank=0,
+        step=index,
+        phase="decode" if index else "prefill",
+        requests=("a",),
+        index=(index,),
+        argmax=(token,),
+        ids=(token,),
+        finite=(True,),
+        live=1,
+        top=(((token, 2.0), (1, 1.0)),),
+    )
+
+
+FINISHED = FinishedEvent(rank=0, request="a", reason="stop", num_tokens=2)
+DONE = PhaseEvent(rank=0, phase="done", seconds=1.0)
+EXIT = ExitEvent(rank=0, status=0)
+
+
+class ScriptedTarget:
+    """Target and session in one: says what `script` says, one event a call, and notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.script: Sequence[Event] = (step(0, 7), step(1, EOS), FINISHED, DONE, EXIT)
+        self.calls: list[Any] = []
+
+    def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "ScriptedTarget":
+        self.calls.append((launch.settings["dtype"], [request.stop_ids for request in workload.requests]))
+        self._left = list(self.script)
+        return self
+
+    def events(self, timeout: float) -> Sequence[Event]:
+        return [self._left.pop(0)]
+
+    def release(self) -> None:
+        self.calls.append("release")
+
+    def kill(self) -> None:
+        self.calls.append("kill")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> ScriptedTarget:
+    scripted = ScriptedTarget()
+    monkeypatch.setattr(golden_regen, "load_target", {REFERENCE_TARGET: scripted}.__getitem__)
+    return scripted
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> list[PlannedAttempt]:
+    make_tiny_llama(tmp_path / "tiny", num_layers=1)
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "s.toml").write_text(SUITE)
+    (tmp_path / "m.toml").write_text(MATRIX)
+    return plan_attempts(load_matrix(str(tmp_path / "m.toml")), CAPABILITIES)
+
+
+def test_one_golden_for_each_model_suite_and_dtype(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
+) -> None:
+    assert len(planned) == 4
+    made = regen(planned, tmp_path / "golden", "graphcheck golden regen m")
+    assert [str(one.path.relative_to(tmp_path)) for one in made] == [
+        "golden/tiny/s.jsonl",
+        "golden/tiny/s.bfloat16.jsonl",
+    ]
+    one_run = ["release", "kill"]
+    assert target.calls == [("float32", [(EOS,)]), *one_run, ("bfloat16", [(EOS,)]), *one_run, "close"]
+    golden = read_golden(made[1].path)
+    [prompt] = golden.prompts
+    assert (prompt.prompt_ids, prompt.ids, prompt.text, prompt.finish) == ((3, 4), (7, EOS), "w7 <eos>", "stop")
+    assert prompt.steps[0].top == ((7, 2.0), (1, 1.0))
+    header = golden.header
+    assert (header.model_name, header.suite, header.dtype, header.command) == (
+        "tiny",
+        "s",
+        "bfloat16",
+        "graphcheck golden regen m",
+    )
+    assert header.model == planned[0].model.fingerprint()
+    assert header.suite_sha == planned[0].suite.sha
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            [
+                ErrorEvent(rank=0, kind="request", error="IndexError", message="oops", phase="prefill", request="a"),
+                EXIT,
+            ],
+            "IndexError in prompt a: oops",
+        ),
+        ([step(0, 7), EXIT], "prompt a: the reference ended before it finished"),
+        ([step(0, 7), ExitEvent(rank=0, signal=9)], "ended with signal 9: it printed nothing"),
+        ([ExitEvent(rank=0, status=1)], "ended with exit status 1: it printed nothing"),
+        ([step(0, 7).model_copy(update={"finite": (False,), "top": None}), FINISHED, EXIT], "logits were not finite"),
+    ],
+)
+def test_a_reference_that_fails_leaves_no_golden_and_no_process(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path, script: list[Event], message: str
+) -> None:
+    target.script = script
+    with pytest.raises(TargetError, match=message):
+        regen(planned, tmp_path / "golden", "graphcheck golden regen m")
+    assert target.calls[-2:] == ["kill", "close"]
+    assert not (tmp_path / "golden").exists()
