@@ -77,5 +77,5 @@ def run_attempt(
         Workload(suite="test", requests=tuple(WorkloadRequest(**vars(request)) for request in requests)),
         out_dir,
     )
-    facts = supervise(session, Limits(), events.append)
+    facts = supervise(session, Limits.for_device(str(settings.get("device", "cpu"))), events.append)
     return facts, [event for event in events if isinstance(event, StepEvent)]

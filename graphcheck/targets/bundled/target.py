@@ -26,6 +26,7 @@ class BundledTarget:
             gives_forced=True,
             gives_evidence=True,
             gives_journals=True,
+            devices={"cuda": "tp"},
         )
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> Session:

@@ -1,0 +1,30 @@
+"""GPU tests run by hand (`pytest -m gpu`) and skip, with the reason, where the devices are missing."""
+
+import pytest
+
+from graphcheck.harness.devices import count_devices
+from tests.engine.conftest import target, tiny
+
+__all__ = ["target", "tiny"]
+
+
+@pytest.fixture(scope="session")
+def num_gpus() -> int:
+    """GPUs of this machine, counted by a child so that this process never touches one."""
+    return count_devices("cuda")
+
+
+@pytest.fixture
+def needs(num_gpus: int) -> "Needs":
+    return Needs(num_gpus)
+
+
+class Needs:
+    """Skips a test that asks for more devices than there are."""
+
+    def __init__(self, num_gpus: int) -> None:
+        self._num_gpus = num_gpus
+
+    def __call__(self, count: int) -> None:
+        if self._num_gpus < count:
+            pytest.skip(f"needs {count} CUDA devices, found {self._num_gpus}")
