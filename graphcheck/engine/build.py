@@ -8,9 +8,10 @@ import torch
 
 from graphcheck.engine.architecture import DecoderConfig, read_config
 from graphcheck.engine.checkpoint import Checkpoint
-from graphcheck.engine.collectives import LOGITS_SITE, Collectives, SingleRank, StagedCollectives
+from graphcheck.engine.collectives import Collectives, SingleRank, StagedCollectives
 from graphcheck.engine.config import EngineConfig
-from graphcheck.engine.decoder import DecoderModel, reduce_sites
+from graphcheck.engine.decoder import DecoderModel
+from graphcheck.engine.delays import check_sites
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.graphs.base import GraphBackend
@@ -20,6 +21,7 @@ from graphcheck.engine.kv_cache import KV_LAYOUTS, KVCache
 from graphcheck.engine.numerics import NUM_VIRTUAL_SHARDS, Sharding
 from graphcheck.engine.rendezvous import Rendezvous
 from graphcheck.engine.rope import RotaryEmbedding
+from graphcheck.engine.site_names import collective_sites
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror, StepProgram
 from graphcheck.engine.step_io import ContractBuffers, StepOutputs
@@ -65,6 +67,7 @@ def build(folder: Path, context: RankContext) -> RankParts:
         raise ConfigError(
             f"context = {config.context}: the model has {model_config.max_positions} positions; lower `context`"
         )
+    check_sites(config.delays, model_config.num_layers)
     sharding = Sharding(NUM_VIRTUAL_SHARDS if config.numerics == "invariant" else config.tp, context.rank, config.tp)
     collectives = _collectives(context, model_config)
     kv_cache = _kv_cache(context, model_config, sharding)
@@ -75,6 +78,7 @@ def build(folder: Path, context: RankContext) -> RankParts:
         collectives=collectives,
         sites=context.sites,
         mirror=context.mirror,
+        hooks=context.hooks,
         vocab_size=model_config.vocab_size,
         own_vocab=range(sharding.own.start * shard_vocab, sharding.own.stop * shard_vocab),
     )
@@ -137,5 +141,5 @@ def _collectives(context: RankContext, model_config: DecoderConfig) -> Collectiv
 def _transport(context: RankContext, model_config: DecoderConfig) -> Transport:
     if context.config.allreduce == "nccl":
         return NcclTransport()
-    names = [*reduce_sites(model_config.num_layers), LOGITS_SITE]
+    names = list(collective_sites(model_config.num_layers))
     return GlooTransport(Rendezvous(context.journal, context.rank, context.config.tp, names), context.journal)

@@ -14,10 +14,9 @@ import torch.distributed as dist
 
 from graphcheck.engine.graphs.base import GraphBackend
 from graphcheck.engine.numerics import tree_sum
+from graphcheck.engine.site_names import LM_HEAD_GATHER
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.transport import Transport
-
-LOGITS_SITE = "lm_head.gather"
 
 
 @dataclass
@@ -120,7 +119,7 @@ class StagedCollectives:
         sent = blocks[:, self._rank].clone(memory_format=torch.contiguous_format)
         gathered = self._gathered(sent)
         ticket = Ticket(
-            LOGITS_SITE,
+            LM_HEAD_GATHER,
             "gather",
             sent,
             start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1)),

@@ -60,7 +60,7 @@ def parse_buckets(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What every rank of an attempt runs with; the same on all of them."""
+    """What a rank runs with; but for `delays` the same on every rank of an attempt."""
 
     tp: int
     graph: bool
@@ -79,6 +79,8 @@ class EngineConfig:
     audit: bool
     logits_digest: bool
     fixes_off: frozenset[str] = field(default_factory=frozenset)
+    delays: Mapping[str, float] = field(default_factory=dict)
+    """Site -> seconds by which this rank is late there."""
 
     @property
     def rows(self) -> int:
@@ -91,7 +93,9 @@ class EngineConfig:
         return self.context // self.page_size
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, int | str], fixes_off: frozenset[str]) -> "EngineConfig":
+    def from_settings(
+        cls, settings: Mapping[str, int | str], fixes_off: frozenset[str], delays: Mapping[str, float] | None = None
+    ) -> "EngineConfig":
         """Checks settings that hang together; single values are checked against SETTINGS by the caller.
 
         Raises:
@@ -132,6 +136,7 @@ class EngineConfig:
             audit=values["audit"] == "on",
             logits_digest=values["logits"] == "digest",
             fixes_off=fixes_off,
+            delays=dict(delays or {}),
         )
 
 

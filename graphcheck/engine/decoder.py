@@ -12,6 +12,7 @@ from graphcheck.engine.hooks import Hooks
 from graphcheck.engine.layers import rms_norm, swiglu
 from graphcheck.engine.numerics import Sharding, tree_sum
 from graphcheck.engine.rope import RotaryEmbedding, rotate
+from graphcheck.engine.site_names import DONE, DOWN_PROJ_REDUCE, LAYER, O_PROJ_REDUCE
 
 
 class Attention(Protocol):
@@ -55,7 +56,7 @@ class DecoderModel:
         x = F.embedding(token_ids, self._weights.embedding)
         cos, sin = self._rotary.at(positions, x.dtype)
         for index, layer in enumerate(self._weights.layers):
-            self._hooks.site(f"layers.{index}", x)
+            self._hooks.site(LAYER.format(layer=index), x)
             x = x + self._attention_block(index, layer, x, cos, sin, attention)
             x = x + self._mlp_block(index, layer, x)
         return rms_norm(x, self._weights.final_norm, self._config.rms_norm_eps)
@@ -84,23 +85,18 @@ class DecoderModel:
             q_tnh, k_tnh = rotate(q_tnh, cos, sin), rotate(k_tnh, cos, sin)
             attended = attention(index, shard, q_tnh, k_tnh, v_tnh)
             partials.append(F.linear(attended.flatten(1), weights.o).float())
-        return self._sum(partials, f"layers.{index}.o_proj.reduce").to(x.dtype)
+        return self._sum(partials, O_PROJ_REDUCE.format(layer=index)).to(x.dtype)
 
     def _mlp_block(self, index: int, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
         hidden = rms_norm(x, layer.post_attention_norm, self._config.rms_norm_eps)
         partials = [
             F.linear(swiglu(F.linear(hidden, weights.gate_up)), weights.down).float() for weights in layer.shards
         ]
-        return self._sum(partials, f"layers.{index}.down_proj.reduce").to(x.dtype)
+        return self._sum(partials, DOWN_PROJ_REDUCE.format(layer=index)).to(x.dtype)
 
     def _sum(self, partials: list[torch.Tensor], site: str) -> torch.Tensor:
         partial = tree_sum(partials)
         self._hooks.site(site, partial)
         total = self._reduce(partial, site)
-        self._hooks.site(f"{site}.done", total)
+        self._hooks.site(site + DONE, total)
         return total
-
-
-def reduce_sites(num_layers: int) -> list[str]:
-    """Names of the model's reduces, in the order in which a step meets them."""
-    return [f"layers.{index}.{part}.reduce" for index in range(num_layers) for part in ("o_proj", "down_proj")]

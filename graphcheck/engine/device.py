@@ -1,5 +1,6 @@
 """Owns what differs between a rank on a CPU and one on a GPU: the device, its graphs, moving to it, waiting for it."""
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -29,6 +30,10 @@ class Device(Protocol):
         """Returns when all device work is done: a declared wait."""
         ...
 
+    def delay(self, seconds: float) -> None:
+        """Makes the device's work late; device work, so that a graph can hold it."""
+        ...
+
     def peak_memory_bytes(self) -> int | None:
         """Largest device memory in use so far; None where device memory is host memory."""
         ...
@@ -46,6 +51,9 @@ class CpuDevice:
 
     def wait(self) -> None:
         return None
+
+    def delay(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def peak_memory_bytes(self) -> int | None:
         return None
@@ -69,6 +77,10 @@ class CudaDevice:
 
     def wait(self) -> None:
         torch.cuda.current_stream().synchronize()
+
+    def delay(self, seconds: float) -> None:
+        clock_khz = torch.cuda.get_device_properties(self.torch_device).clock_rate
+        torch.cuda._sleep(int(seconds * clock_khz * 1e3))
 
     def peak_memory_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.torch_device)

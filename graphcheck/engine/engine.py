@@ -14,6 +14,7 @@ from graphcheck.engine.batch import HostBatch, decode_batch, dummy_batch
 from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.build import RankContext, RankParts, build
 from graphcheck.engine.config import EngineConfig
+from graphcheck.engine.delays import DelayHooks
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import RequestError
 from graphcheck.engine.events import Counters, FinishReport, StepReport
@@ -68,7 +69,7 @@ class Engine:
             journal=journal,
             sites=FixSites(config.fixes_off),
             mirror=HostMirror(dummy_batch(1, max_blocks=config.max_blocks)),
-            hooks=hooks or NoHooks(),
+            hooks=hooks or (DelayHooks(config.delays, self._backend, device) if config.delays else NoHooks()),
         )
         self._blocks = BlockAllocator(config.num_pages, config.page_size)
         self._runner: GraphRunner | None = None

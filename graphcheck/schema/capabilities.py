@@ -61,6 +61,7 @@ class Capabilities(Record):
     gives_journals: bool = False
     gives_taps: bool = False
     devices: dict[str, str] = Field(default_factory=dict)
+    sites: tuple[str, ...] = Field(default=(), description="places for delays; `{layer}` stands for a layer number")
 
     def axis(self, name: str) -> AxisSpec | None:
         return next((axis for axis in self.axes if axis.name == name), None)

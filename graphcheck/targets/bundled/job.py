@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from graphcheck.schema.attempt import Delay
 from graphcheck.schema.base import AxisValue, Record
 from graphcheck.schema.suite import Workload
 
@@ -12,7 +13,12 @@ class Job(Record):
     model_dir: Path
     settings: dict[str, AxisValue]
     fixes_off: tuple[str, ...] = ()
+    delays: tuple[Delay, ...] = ()
     workload: Workload
+
+    def delays_of(self, rank: int) -> dict[str, float]:
+        """Site -> seconds by which `rank` is to be late there."""
+        return {delay.site: delay.ms / 1e3 for delay in self.delays if delay.rank == rank}
 
     @property
     def num_ranks(self) -> int:

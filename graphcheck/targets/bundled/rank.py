@@ -98,7 +98,7 @@ def work(
     engine: Engine | None = None
     try:
         _enter("start", journal, events)
-        config = EngineConfig.from_settings(job.settings, frozenset(job.fixes_off))
+        config = EngineConfig.from_settings(job.settings, frozenset(job.fixes_off), job.delays_of(rank))
         device = DEVICES[config.device](int(os.environ.get("LOCAL_RANK") or 0))
         if config.tp > 1:
             _join_group(config, rank, device, make_store())

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from graphcheck.engine.config import SETTINGS, Setting
 from graphcheck.engine.fixes import FIXES, Fix
+from graphcheck.engine.site_names import PATTERNS
 from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Verdict
@@ -27,6 +28,7 @@ class BundledTarget:
             gives_evidence=True,
             gives_journals=True,
             devices={"cuda": "tp"},
+            sites=PATTERNS,
         )
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> Session:
@@ -35,6 +37,7 @@ class BundledTarget:
             model_dir=launch.model_dir.absolute(),
             settings=launch.settings,
             fixes_off=launch.attempt.fixes_off,
+            delays=launch.attempt.delays,
             workload=workload,
         )
         return BundledSession(self._server, job, out_dir.absolute())

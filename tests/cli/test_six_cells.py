@@ -1,0 +1,175 @@
+"""`graphcheck run matrix` on the bundled engine: six cells, and each way in which they must turn red."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from graphcheck.harness.golden_store import read_golden, write_golden
+from graphcheck.schema.golden import GoldenStep
+from graphcheck.schema.verdicts import Outcome, Verdict
+from graphcheck.shipped import golden_dir, models_dir
+from tests.cli.program import Done, descendants, finish, is_alive, run_matrix, start, wait_until
+from tests.tiny_model import make_tiny_llama
+
+GRAPH_ON = {f"tp{tp}-graph_on" for tp in (1, 2, 4)}
+CELLS = {f"tp{tp}-graph_{graph}" for tp in (1, 2, 4) for graph in ("off", "on")}
+TAPE = "(tape on CPU, no CUDA graph ran)"
+
+
+def red(done: Done, verdict: Verdict) -> set[str]:
+    return {cell for cell, attempt in done.attempts().items() if attempt.verdict is verdict}
+
+
+def wrong_prompts(done: Done, cell: str) -> dict[str, int | None]:
+    """Prompt -> output index of its first wrong token."""
+    return {prompt.prompt: prompt.step for prompt in done.attempts()[cell].prompts if prompt.outcome != Outcome.EXACT}
+
+
+def test_six_cells_are_exact_in_an_empty_folder(tmp_path: Path) -> None:
+    done = run_matrix(tmp_path)
+    assert done.code == 0, done.output
+    assert done.last_lines[0] == f"6/6 cells, 72/72 token-exact {TAPE}"
+    assert done.last_lines[1].startswith("exit 0: pass; next: ")
+    assert set(done.attempts()) == CELLS
+    for cell, attempt in done.attempts().items():
+        for evidence in attempt.facts.evidence.values():
+            assert evidence.replayed_lane_tokens == (attempt.eligible_lane_tokens if cell in GRAPH_ON else 0)
+    # An audited run checks every clause around every replay, and finds nothing.
+    audited = run_matrix(tmp_path, "--set", "audit=on")
+    assert audited.code == 0, audited.output
+    findings = [evidence.audit for a in audited.attempts().values() for evidence in a.facts.evidence.values()]
+    assert [audit for audit in findings if audit] == []
+    assert sum(audit is not None for audit in findings) == 1 + 2 + 4
+
+
+@pytest.mark.parametrize("fix", ["metadata-refresh", "device-metadata", "stable-buffers"])
+def test_without_a_refresh_fix_every_prompt_is_wrong_with_graphs_on(tmp_path: Path, fix: str) -> None:
+    done = run_matrix(tmp_path, "--disable-fix", fix)
+    assert done.code == 1, done.output
+    assert done.last_lines[0] == f"3/6 cells, 36/72 token-exact {TAPE}"
+    assert red(done, Verdict.TOKENS) == GRAPH_ON
+    first = {cell: wrong_prompts(done, cell) for cell in GRAPH_ON}
+    assert all(len(prompts) == 12 for prompts in first.values())
+    # Token 0 comes from prefill, so that tokens 1, 2 and 3 are the first that a replay makes.
+    assert all(step in (1, 2, 3) for prompts in first.values() for step in prompts.values())
+    assert len({json.dumps(prompts, sort_keys=True) for prompts in first.values()}) == 1, "the place moves"
+
+
+def test_without_pad_clear_a_live_sequence_is_corrupted_with_graphs_on(tmp_path: Path) -> None:
+    done = run_matrix(tmp_path, "--disable-fix", "pad-clear")
+    assert done.code == 1, done.output
+    assert red(done, Verdict.TOKENS) == GRAPH_ON
+    assert all(0 < len(wrong_prompts(done, cell)) < 12 for cell in GRAPH_ON)
+
+
+def test_without_allreduce_sync_tp_hangs_and_both_sides_are_shown(tmp_path: Path) -> None:
+    done = run_matrix(tmp_path, "--disable-fix", "allreduce-sync")
+    assert done.code == 3, done.output
+    assert red(done, Verdict.PASS) == {"tp1-graph_off", "tp1-graph_on"}
+    assert red(done, Verdict.HANG) == CELLS - {"tp1-graph_off", "tp1-graph_on"}
+    for cell in red(done, Verdict.HANG):
+        stall = done.attempts()[cell].facts.stall
+        assert stall is not None
+        assert stall.stalled_seconds <= stall.limit_seconds + 1.0
+        last = [journal.tags[-1] for journal in stall.journals]
+        assert len({tag.rows for tag in last}) > 1
+        assert all(f"rank {journal.rank}: " in done.output for journal in stall.journals)
+    assert "does not match" in done.output
+
+
+def test_ranks_part_within_a_few_steps(tmp_path: Path) -> None:
+    """The stop rule of the suite is what makes ranks that disagree part, at TP 2 and at TP 4."""
+    done = run_matrix(tmp_path, "--disable-fix", "allreduce-sync")
+    for cell in red(done, Verdict.HANG):
+        steps = done.run.steps(next(a.started.key for a in done.run.attempts if a.started.attempt.cell.name == cell))
+        shapes = {}
+        for step in steps:
+            shapes.setdefault(step.step, set()).add((step.phase, step.requests))
+        parted = min((number for number, seen in shapes.items() if len(seen) > 1), default=None)
+        stalled_at = max(step.step for step in steps) + 1
+        assert (parted if parted is not None else stalled_at) <= 14
+
+
+def test_ignored_eos_is_exact_alone_and_without_sync_it_is_wrong_but_does_not_hang(tmp_path: Path) -> None:
+    alone = run_matrix(tmp_path, "--ignore-eos")
+    assert (alone.code, alone.last_lines[0]) == (0, f"6/6 cells, 72/72 token-exact {TAPE}"), alone.output
+    without = run_matrix(tmp_path, "--ignore-eos", "--disable-fix", "allreduce-sync", "--lanes", "12")
+    assert without.code == 1, without.output
+    assert red(without, Verdict.HANG) == set()
+    assert red(without, Verdict.TOKENS) == CELLS - {"tp1-graph_off", "tp1-graph_on"}
+
+
+def test_random_checkpoint_whose_shapes_divide_by_nothing(tmp_path: Path) -> None:
+    model = tmp_path / "odd"
+    make_tiny_llama(model, vocab_size=211, num_heads=6, num_kv_heads=2, intermediate_size=344)
+    shutil.copy(models_dir() / "probe" / "tokenizer.json", model)
+    missing = run_matrix(tmp_path, "--model", "odd")
+    assert missing.code == 6
+    assert "golden regen" in missing.output
+    regen = start(tmp_path, "golden", "regen", "--model", "odd")
+    assert regen.wait(120) == 0, regen.communicate()
+    done = run_matrix(tmp_path, "--model", "odd")
+    assert (done.code, done.last_lines[0]) == (0, f"6/6 cells, 72/72 token-exact {TAPE}"), done.output
+
+
+def test_one_changed_weight_byte_makes_the_golden_stale(tmp_path: Path) -> None:
+    model = shutil.copytree(models_dir() / "probe", tmp_path / "probe")
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (model / "model.safetensors").write_bytes(weights)
+    done = run_matrix(tmp_path, "--model", str(model))
+    assert done.code == 6, done.output
+    assert red(done, Verdict.STALE) == CELLS
+    assert "weights" in done.output
+
+
+def test_one_changed_golden_token_is_named_with_prompt_and_step(tmp_path: Path) -> None:
+    golden = read_golden(golden_dir() / "probe" / "twelve.jsonl")
+    victim = golden.prompts[4]
+    ids = list(victim.ids)
+    ids[2] = ids[2] + 1 if ids[2] + 1 != ids[3] else ids[2] + 2
+    steps = list(victim.steps)
+    steps[2] = GoldenStep(top=((ids[2], steps[2].top[0][1]), *steps[2].top[1:]))
+    prompts = list(golden.prompts)
+    prompts[4] = victim.model_copy(update={"ids": tuple(ids), "steps": tuple(steps)})
+    header = golden.header.model_dump(exclude={"format", "num_prompts", "body_sha"})
+    write_golden(tmp_path / "golden" / "probe" / "twelve.jsonl", header, prompts)
+    done = run_matrix(tmp_path)
+    assert done.code == 1, done.output
+    assert all(wrong_prompts(done, cell) == {victim.id: 2} for cell in CELLS)
+    assert f"prompt '{victim.id}', token 2" in done.output
+
+
+def test_killed_rank_is_a_crash_and_the_other_cells_run(tmp_path: Path) -> None:
+    process = start(tmp_path, "run", "matrix")
+
+    def decoding() -> bool:
+        steps = list(tmp_path.glob("runs/*/steps/tp4-graph_off.jsonl"))
+        return bool(steps) and '"decode"' in steps[0].read_text()
+
+    wait_until(decoding, 120, "tp4-graph_off decodes")
+    (server,) = descendants(process.pid) - {rank for child in descendants(process.pid) for rank in descendants(child)}
+    victim = max(descendants(server))
+    os.kill(victim, signal.SIGKILL)
+    done = finish(process, tmp_path)
+    assert done.code == 4, done.output
+    assert red(done, Verdict.CRASH) == {"tp4-graph_off"}
+    assert red(done, Verdict.PASS) == CELLS - {"tp4-graph_off"}
+    assert "was killed by SIGKILL" in done.attempts()["tp4-graph_off"].reason
+
+
+def test_killed_supervisor_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
+    process = start(tmp_path, "run", "matrix")
+    wait_until(lambda: bool(list(tmp_path.glob("runs/*/steps/tp2-graph_on.jsonl"))), 120, "tp2-graph_on runs")
+    family = descendants(process.pid)
+    assert family
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(is_alive(member) for member in family), 2.0, "all ranks gone")
+    assert not list(Path("/dev/shm").glob("*graphcheck*"))
+    (run_folder,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run_folder / "run.json").read_text())["ended"] is None
