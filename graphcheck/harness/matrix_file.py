@@ -49,6 +49,17 @@ def _check_entries(file: TomlFile, matrix: Matrix) -> None:
             raise file.wrong(("axes", axis), "a value is given twice", "leave one of them out")
         if axis in matrix.settings:
             raise file.wrong(("settings", axis), "this setting is also an axis", "leave one of them out")
+    for number, cell in enumerate(matrix.extra_cells):
+        for axis in matrix.axes:
+            if axis not in cell:
+                raise file.wrong(
+                    ("extra_cells", number), f"an extra cell gives every axis, {axis} too", "add the value"
+                )
+        for axis in RESERVED_AXES:
+            if axis in cell:
+                raise file.wrong(
+                    ("extra_cells", number, axis), "extra cells run with every model and suite", "remove it"
+                )
 
 
 def _find(name_or_path: str) -> Path:

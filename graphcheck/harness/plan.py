@@ -1,6 +1,6 @@
 """Owns the plan: which attempts a matrix asks of a target, in which order, with which settings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -42,6 +42,8 @@ def plan_attempts(
 ) -> list[PlannedAttempt]:
     """Every attempt of a matrix, the first axis outermost; `model` and `suite` are axes only where there are several.
 
+    Extra cells follow the others. An axis that only they name is an axis of every cell.
+
     Raises:
         MatrixError: the matrix names an axis, setting or value that the target does not have.
         UsageError: an override names a fix, setting or value that the target or the matrix does not have.
@@ -52,22 +54,34 @@ def plan_attempts(
     _check_overrides(loaded, capabilities, overrides)
     models = _models(loaded, overrides)
     suites = {name: load_suite(name, loaded.path) for name in loaded.matrix.suites}
-    axes: dict[str, Sequence[AxisValue]] = {"model": list(models), "suite": list(suites)}
-    axes = {name: values for name, values in axes.items() if len(values) > 1} | loaded.matrix.axes
     defaults = {axis.name: axis.default for axis in capabilities.axes if axis.default is not None}
     shared = defaults | loaded.matrix.settings | dict(overrides.settings)
+    cells = _cells(loaded, shared)
     attempts = []
-    for values in product(*axes.values()):
-        cell = dict(zip(axes, values, strict=True))
-        attempts.append(
+    for model, suite in product(models, suites):
+        several: dict[str, AxisValue] = {"model": model} if len(models) > 1 else {}
+        several |= {"suite": suite} if len(suites) > 1 else {}
+        attempts += [
             PlannedAttempt(
-                attempt=Attempt(cell=Cell(axes=cell), fixes_off=overrides.fixes_off),
-                model=models[str(cell.get("model", next(iter(models))))],
-                suite=suites[str(cell.get("suite", next(iter(suites))))],
-                settings=shared | {name: value for name, value in cell.items() if name in loaded.matrix.axes},
+                attempt=Attempt(cell=Cell(axes=several | cell), fixes_off=overrides.fixes_off),
+                model=models[model],
+                suite=suites[suite],
+                settings=shared | cell,
             )
-        )
+            for cell in cells
+        ]
     return attempts
+
+
+def _cells(loaded: LoadedMatrix, shared: dict[str, AxisValue]) -> list[dict[str, AxisValue]]:
+    """The cells of one model and suite: the product of the axes, then the extra ones, all with the same axes."""
+    matrix = loaded.matrix
+    regular = [dict(zip(matrix.axes, values, strict=True)) for values in product(*matrix.axes.values())]
+    cells = [{name: (shared | cell)[name] for name in matrix.axis_names} for cell in (*regular, *matrix.extra_cells)]
+    for number, cell in enumerate(cells[len(regular) :]):
+        if cell in cells[: len(regular) + number]:
+            raise loaded.file.wrong(("extra_cells", number), "the matrix has this cell already", "leave it out")
+    return cells
 
 
 def _models(loaded: LoadedMatrix, overrides: Overrides) -> dict[str, ModelFolder]:
@@ -92,11 +106,20 @@ def _check_matrix(loaded: LoadedMatrix, capabilities: Capabilities) -> None:
     for name, value in loaded.matrix.settings.items():
         if wrong := _objection(capabilities, name, value):
             raise loaded.file.wrong(("settings", name), *wrong)
+    given = {axis.name for axis in capabilities.axes if axis.default is not None} | loaded.matrix.settings.keys()
+    for number, cell in enumerate(loaded.matrix.extra_cells):
+        for name, value in cell.items():
+            if wrong := _objection(capabilities, name, value):
+                raise loaded.file.wrong(("extra_cells", number, name), *wrong)
+            if name not in loaded.matrix.axes and name not in given:
+                raise loaded.file.wrong(
+                    ("extra_cells", number, name), "the other cells have no value for it", "give it in `settings`"
+                )
 
 
 def _check_overrides(loaded: LoadedMatrix, capabilities: Capabilities, overrides: Overrides) -> None:
     for name, value in overrides.settings.items():
-        if name in loaded.matrix.axes:
+        if name in loaded.matrix.axis_names:
             raise UsageError(
                 f"{name} = {value}", f"{name} is an axis of matrix {loaded.name}", "change the axis in a matrix file"
             )

@@ -30,7 +30,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.VACUOUS: "nothing ran, or a cell did not take the path it claims",
     ExitCode.GOLDEN: "golden missing, stale or corrupt",
     ExitCode.UNPROVEN: "a fix is not proven",
-    ExitCode.INCOMPLETE: "incomplete: cells were skipped",
+    ExitCode.INCOMPLETE: "incomplete: cells were skipped or did not finish",
     ExitCode.INTERNAL: "internal error in graphcheck",
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.TERMINATED: "terminated",

@@ -21,6 +21,11 @@ tp = [
 ]
 graph = ["off", "on"]
 
+[[extra_cells]]
+tp = 4
+graph = "on"
+shapes = "exact"
+
 [settings]
 lanes = 8
 
@@ -45,6 +50,8 @@ def test_a_good_file_keeps_the_order_of_its_axes(tmp_path: Path) -> None:
     loaded = load_matrix(write(tmp_path, GOOD))
     assert loaded.name == "m"
     assert list(loaded.matrix.axes.items()) == [("tp", (1, 2)), ("graph", ("off", "on"))]
+    assert loaded.matrix.extra_cells == ({"tp": 4, "graph": "on", "shapes": "exact"},)
+    assert loaded.matrix.axis_names == ("tp", "graph", "shapes")
     assert loaded.matrix.settings == {"lanes": 8}
     assert loaded.matrix.policy.expect_fallback == ("kv_dtype",)
     assert loaded.matrix.target == "bundled"
@@ -55,17 +62,20 @@ def test_a_good_file_keeps_the_order_of_its_axes(tmp_path: Path) -> None:
     [
         ('title = "t"', 'titel = "t"', 2, ["titel", "unknown key", "title, target, models"]),
         ('models = ["probe"]', 'model = ["probe"]', 3, ["model", "unknown key"]),
-        ("expect_fallback", "expect", 17, ["policy.expect", "unknown key", "choose one of expect_fallback"]),
+        ("expect_fallback", "expect", 22, ["policy.expect", "unknown key", "choose one of expect_fallback"]),
         ('title = "t"', "title = 3", 2, ["title = 3", "valid string"]),
         ('graph = ["off", "on"]', "graph = [true]", 11, ["axes.graph[0] = true", "integer", "string"]),
         ('graph = ["off", "on"]', "graph = [1.5]", 11, ["axes.graph[0] = 1.5", "integer", "string"]),
-        ("lanes = 8", "lanes = 8.0", 14, ["settings.lanes = 8.0"]),
+        ("lanes = 8", "lanes = 8.0", 19, ["settings.lanes = 8.0"]),
         ('graph = ["off", "on"]', "graph = []", 11, ["axes.graph = []", "at least one value"]),
         ('graph = ["off", "on"]', 'graph = ["on", "on"]', 11, ["axes.graph", "twice"]),
         ('models = ["probe"]', 'models = ["probe", "probe"]', 3, ["models", "twice"]),
         ('models = ["probe"]', "models = []", 3, ["models = []", "at least 1 item"]),
-        ("lanes = 8", "tp = 1", 14, ["settings.tp", "also an axis"]),
+        ("lanes = 8", "tp = 1", 19, ["settings.tp", "also an axis"]),
         ('graph = ["off", "on"]', 'suite = ["a"]', 11, ["axes.suite", "`suites` makes this axis"]),
+        ("tp = 4", "tp = 4.0", 14, ["extra_cells[0].tp = 4.0", "integer", "string"]),
+        ("tp = 4\n", "", 13, ["extra_cells[0]", "gives every axis, tp too"]),
+        ("tp = 4", 'tp = 4\nmodel = "probe"', 15, ["extra_cells[0].model", "run with every model and suite"]),
         ('title = "t"', "format = 2", 2, ["format = 2", "less than or equal to 1"]),
     ],
 )

@@ -88,6 +88,64 @@ def test_several_models_and_suites_become_the_outer_axes(folder: Path) -> None:
     assert "model" not in planned[0].settings
 
 
+EXTRA = (
+    MATRIX
+    + """\
+[[extra_cells]]
+tp = 4
+graph = "off"
+dtype = "bfloat16"
+[[extra_cells]]
+graph = "on"
+tp = 1
+lanes = 2
+"""
+)
+
+
+def test_extra_cells_follow_the_others_and_every_cell_has_their_axes(folder: Path) -> None:
+    planned = plan_attempts(matrix(folder, EXTRA), CAPABILITIES)
+    assert [one.attempt.key for one in planned] == [
+        *(f"tp{tp}-graph_{graph}-dtype_float32-lanes4" for tp in (1, 2) for graph in ("off", "on")),
+        "tp4-graph_off-dtype_bfloat16-lanes4",
+        "tp1-graph_on-dtype_float32-lanes2",
+    ]
+    assert planned[4].settings == {"tp": 4, "graph": "off", "lanes": 4, "dtype": "bfloat16"}
+    assert planned[4].dtype == "bfloat16"
+
+
+def test_extra_cells_run_with_every_model(folder: Path) -> None:
+    planned = plan_attempts(matrix(folder, EXTRA.replace('["tiny"]', '["tiny", "tiny2"]')), CAPABILITIES)
+    assert [one.attempt.key for one in planned[4::6]] == [
+        "model_tiny-tp4-graph_off-dtype_bfloat16-lanes4",
+        "model_tiny2-tp4-graph_off-dtype_bfloat16-lanes4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("tp = 4", "tp = 3", 9, ["extra_cells[0].tp = 3", "choose one of 1, 2, 4"]),
+        ('dtype = "bfloat16"', "dtyp = 1", 11, ["extra_cells[0].dtyp = 1", "no such setting"]),
+        ('dtype = "bfloat16"', "num_pages = 9", 11, ["extra_cells[0].num_pages", "no value", "`settings`"]),
+        ('tp = 4\ngraph = "off"\ndtype = "bfloat16"', 'tp = 2\ngraph = "on"', 8, ["extra_cells[0]", "already"]),
+    ],
+)
+def test_a_wrong_extra_cell_is_named_with_its_line(
+    folder: Path, old: str, new: str, line: int, words: list[str]
+) -> None:
+    with pytest.raises(MatrixError) as caught:
+        plan_attempts(matrix(folder, EXTRA.replace(old, new)), CAPABILITIES)
+    message = str(caught.value)
+    assert message.startswith(f"{folder}/m.toml:{line}: ")
+    assert all(word in message for word in words), message
+
+
+def test_an_axis_of_extra_cells_cannot_be_overridden(folder: Path) -> None:
+    with pytest.raises(UsageError, match="dtype is an axis of matrix m"):
+        plan_attempts(matrix(folder, EXTRA), CAPABILITIES, Overrides(settings={"dtype": "bfloat16"}))
+
+
 def test_a_model_override_replaces_the_matrix_models(folder: Path) -> None:
     text = MATRIX.replace('["tiny"]', '["tiny", "missing"]')
     planned = plan_attempts(matrix(folder, text), CAPABILITIES, Overrides(model=open_model(folder / "tiny2")))

@@ -1,0 +1,138 @@
+"""Owns the command line's commands and options; what they do is the library's."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import graphcheck
+
+app = typer.Typer(
+    name="graphcheck",
+    help="Proves that a decode engine gives the same tokens with CUDA graphs on or off, on 1, 2 or 4 ranks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+run_app = typer.Typer(
+    name="run", help="Run something, record it in a run folder, report it.", no_args_is_help=True, rich_markup_mode=None
+)
+golden_app = typer.Typer(
+    name="golden", help="Make the stored right answers.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(run_app)
+app.add_typer(golden_app)
+
+Matrix = Annotated[str, typer.Argument(metavar="[NAME|PATH]", help="a shipped matrix, or the path of a .toml file")]
+Model = Annotated[str | None, typer.Option(metavar="DIR|NAME", help="run this model in place of the matrix's")]
+GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of goldens  [default: golden]")]
+
+
+class Kind(StrEnum):
+    """What `graphcheck list` can list."""
+
+    MATRICES = "matrices"
+    SUITES = "suites"
+    MODELS = "models"
+    TARGETS = "targets"
+    FIXES = "fixes"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphcheck {graphcheck.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def graphcheck_options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Proves that a decode engine gives the same tokens with CUDA graphs on or off, on 1, 2 or 4 ranks."""
+
+
+@run_app.callback()
+def run_options() -> None:
+    """Run something, record it in a run folder, report it."""
+
+
+@run_app.command("matrix")
+def run_matrix(
+    matrix: Matrix = "default",
+    model: Model = None,
+    golden_dir: GoldenDir = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="new or empty folder for the records  [default: runs/TIME]")
+    ] = None,
+    disable_fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="switch a fix off; repeatable")] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="no stop ids; each prompt ends at its golden's token count")
+    ] = False,
+    lanes: Annotated[int | None, typer.Option(min=1, help="sequences decoded at once")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
+    ] = None,
+    allow_skipped: Annotated[bool, typer.Option("--allow-skipped", help="skipped cells do not spoil the run")] = False,
+    require_backend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
+    ] = None,
+) -> None:
+    """Run every cell of a matrix and compare each prompt with its golden."""
+    from graphcheck.harness.request import RunRequest
+    from graphcheck.report.live import run_and_report
+    from graphcheck.report.terminal import Terminal
+
+    request = RunRequest(
+        matrix=matrix,
+        model=model,
+        golden_dir=golden_dir,
+        run_dir=run_dir,
+        fixes_off=tuple(disable_fix or ()),
+        ignore_eos=ignore_eos,
+        lanes=lanes,
+        settings=tuple(set_ or ()),
+        allow_skipped=allow_skipped,
+        require_backend=require_backend,
+        command=("graphcheck", *sys.argv[1:]),
+    )
+    raise typer.Exit(run_and_report(request, Terminal()))
+
+
+@app.command("report")
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
+) -> None:
+    """Show a recorded run again; the exit code is the run's."""
+    from graphcheck.harness.run_folder import load_run
+    from graphcheck.report.console import render
+    from graphcheck.report.terminal import Terminal
+
+    raise typer.Exit(render(load_run(run), Terminal()))
+
+
+@golden_app.callback()
+def golden_options() -> None:
+    """Make the stored right answers."""
+
+
+@golden_app.command("regen")
+def regen(matrix: Matrix = "default", model: Model = None, golden_dir: GoldenDir = None) -> None:
+    """Let the reference (transformers) make the goldens that a matrix needs."""
+    from graphcheck.harness.regen_matrix import regen_matrix
+    from graphcheck.harness.request import RunRequest
+
+    for result in regen_matrix(RunRequest(matrix=matrix, model=model, golden_dir=golden_dir)):
+        state = "written" if result.changed else "unchanged"
+        typer.echo(f"{result.path}: {result.num_prompts} prompts, {result.num_tokens} tokens, {state}")
+
+
+@app.command("list")
+def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
+    """List what there is to choose from."""
+    from graphcheck.harness.catalogue import catalogue
+
+    for name, description in catalogue(kind):
+        typer.echo(f"{name:20} {description}".rstrip())

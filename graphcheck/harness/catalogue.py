@@ -1,0 +1,49 @@
+"""Owns what there is to choose from: matrices, suites, models, targets and fixes, each with a line about it."""
+
+from collections.abc import Callable
+
+from graphcheck import shipped
+from graphcheck.harness.matrix_file import load_matrix
+from graphcheck.harness.suite_file import load_suite
+from graphcheck.targets.registry import TARGETS, load_target
+
+
+def catalogue(kind: str) -> list[tuple[str, str]]:
+    """(name, description) of everything of a kind; `kind` is one of KINDS."""
+    return KINDS[kind]()
+
+
+def _matrices() -> list[tuple[str, str]]:
+    names = sorted(path.stem for path in shipped.matrices_dir().glob("*.toml"))
+    return [(name, load_matrix(name).matrix.title) for name in names]
+
+
+def _suites() -> list[tuple[str, str]]:
+    folder = shipped.matrices_dir()
+    names = sorted(path.stem for path in (folder / "suites").glob("*.toml"))
+    return [(name, load_suite(name, folder / "any.toml").suite.title) for name in names]
+
+
+def _models() -> list[tuple[str, str]]:
+    return [(config.parent.name, str(config.parent)) for config in sorted(shipped.models_dir().glob("*/config.json"))]
+
+
+def _targets() -> list[tuple[str, str]]:
+    return [(name, TARGETS[name].partition(":")[0]) for name in sorted(TARGETS)]
+
+
+def _fixes() -> list[tuple[str, str]]:
+    return [
+        (fix.name, f"{target}: {fix.promise}; off: {fix.off_means}")
+        for target in sorted(TARGETS)
+        for fix in load_target(target).describe().fixes
+    ]
+
+
+KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "matrices": _matrices,
+    "suites": _suites,
+    "models": _models,
+    "targets": _targets,
+    "fixes": _fixes,
+}

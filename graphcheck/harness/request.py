@@ -1,0 +1,82 @@
+"""Owns what a user asks for when running a matrix, and turning that into a plan. Runs nothing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.model_folder import find_model
+from graphcheck.harness.plan import Overrides, PlannedAttempt, plan_attempts
+from graphcheck.schema.base import AxisValue
+from graphcheck.schema.capabilities import Capabilities
+from graphcheck.schema.errors import UsageError
+from graphcheck.targets.base import Target
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """The options of `graphcheck run matrix`; `settings` are `key=value` as typed, `command` the words of the call."""
+
+    matrix: str = "default"
+    model: str | None = None
+    golden_dir: Path | None = None
+    run_dir: Path | None = None
+    fixes_off: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    lanes: int | None = None
+    settings: tuple[str, ...] = ()
+    allow_skipped: bool = False
+    require_backend: str | None = None
+    command: tuple[str, ...] = ()
+
+    def overrides(self) -> dict[str, AxisValue | bool | None]:
+        """The options that changed what the matrix says, as `run.json` records them."""
+        given: dict[str, AxisValue | bool | None] = {
+            "model": self.model,
+            "ignore_eos": self.ignore_eos,
+            "lanes": self.lanes,
+            "allow_skipped": self.allow_skipped,
+            "require_backend": self.require_backend,
+        }
+        typed = {name: value for name, _, value in (setting.partition("=") for setting in self.settings)}
+        return {**{name: value for name, value in given.items() if value is not None and value is not False}, **typed}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A valid request: the matrix, the target that runs it, and the attempts in order."""
+
+    loaded: LoadedMatrix
+    target: Target
+    capabilities: Capabilities
+    attempts: Sequence[PlannedAttempt]
+
+
+def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan:
+    """Checks everything about a request that can be checked before anything starts.
+
+    Raises:
+        UsageError: an option or a file that cannot be used.
+    """
+    loaded = load_matrix(request.matrix)
+    target = load_target(loaded.matrix.target)
+    capabilities = target.describe()
+    overrides = Overrides(
+        model=None if request.model is None else find_model(request.model),
+        settings=_settings(request, capabilities),
+        fixes_off=request.fixes_off,
+    )
+    return Plan(loaded, target, capabilities, plan_attempts(loaded, capabilities, overrides))
+
+
+def _settings(request: RunRequest, capabilities: Capabilities) -> Mapping[str, AxisValue]:
+    settings: dict[str, AxisValue] = {}
+    for setting in request.settings:
+        name, equals, value = setting.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--set {setting}", "a setting is written key=value", "write it like --set lanes=4")
+        axis = capabilities.axis(name)
+        settings[name] = int(value) if axis is not None and axis.kind == "int" and value.isdigit() else value
+    if request.lanes is not None:
+        settings["lanes"] = request.lanes
+    return settings

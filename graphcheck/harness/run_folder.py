@@ -1,0 +1,141 @@
+"""Owns reading a run folder back, and drawing its verdicts again from what it holds. Never writes one."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from graphcheck.harness.golden_store import golden_name, read_golden
+from graphcheck.harness.judge import UNJUDGED, judge
+from graphcheck.harness.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, RUN_FILE, STEPS_DIR
+from graphcheck.schema.errors import RunFolderError
+from graphcheck.schema.events import FinishedEvent, StepEvent
+from graphcheck.schema.golden import Golden
+from graphcheck.schema.run import RUN_FORMAT, AttemptFinished, AttemptStarted, RunInfo
+
+T = TypeVar("T")
+_CELL: TypeAdapter[AttemptStarted | AttemptFinished] = TypeAdapter(
+    Annotated[AttemptStarted | AttemptFinished, Field(discriminator="record")]
+)
+_STEP: TypeAdapter[StepEvent | FinishedEvent] = TypeAdapter(
+    Annotated[StepEvent | FinishedEvent, Field(discriminator="event")]
+)
+
+
+@dataclass(frozen=True)
+class RecordedAttempt:
+    """One attempt as recorded; `finished` is None if the run ended first."""
+
+    started: AttemptStarted
+    finished: AttemptFinished | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read. `notes` says what of it could not be read."""
+
+    path: Path
+    info: RunInfo
+    attempts: tuple[RecordedAttempt, ...]
+    notes: tuple[str, ...]
+
+    def steps(self, key: str) -> tuple[StepEvent, ...]:
+        """All ranks' step events of one attempt, in order of arrival."""
+        path = self.path / STEPS_DIR / f"{key}.jsonl"
+        events, _ = _read_lines(path, _STEP)
+        return tuple(event for event in events if isinstance(event, StepEvent))
+
+    def golden(self, started: AttemptStarted) -> Golden:
+        """The golden that an attempt was judged by.
+
+        Raises:
+            GoldenCorrupt: the run's copy is missing or damaged.
+        """
+        return read_golden(self.path / GOLDEN_DIR / golden_name(started.model, started.suite, started.dtype))
+
+    def attempt_dir(self, key: str) -> Path:
+        return self.path / ATTEMPTS_DIR / key
+
+
+def load_run(path: Path) -> Run:
+    """The run in folder `path`.
+
+    A cut-off last line of `cells.jsonl` is what a killed run leaves behind: it is left out, and noted.
+
+    Raises:
+        RunFolderError: no run folder, or one that is damaged or of another version.
+    """
+    info = _read_info(path / RUN_FILE)
+    records, notes = _read_lines(path / CELLS_FILE, _CELL)
+    started: dict[str, AttemptStarted] = {}
+    finished: dict[str, AttemptFinished] = {}
+    for record in records:
+        if isinstance(record, AttemptStarted):
+            started[record.key] = record
+        else:
+            finished[record.key] = record
+    attempts = tuple(RecordedAttempt(started[key], finished.get(key)) for key in started)
+    return Run(path, info, attempts, notes)
+
+
+def rejudge(run: Run) -> Iterator[AttemptFinished]:
+    """Every finished attempt with its verdict drawn again from steps, facts and golden.
+
+    An attempt that never ran keeps its verdict: nothing is recorded that could change it.
+    """
+    for attempt in run.attempts:
+        if attempt.finished is None:
+            continue
+        if attempt.finished.verdict in UNJUDGED:
+            yield attempt.finished
+            continue
+        yield judge(
+            attempt.started,
+            run.golden(attempt.started),
+            run.info.matrix.policy,
+            run.steps(attempt.started.key),
+            attempt.finished.facts,
+            attempt.finished.at,
+        )
+
+
+def _read_info(path: Path) -> RunInfo:
+    todo = "give the folder of a run"
+    try:
+        fields = json.loads(path.read_bytes())
+        if isinstance(fields, dict) and fields.get("format") != RUN_FORMAT:
+            rule = f"this version reads format {RUN_FORMAT}"
+            raise RunFolderError(f"{path}: format {fields.get('format')}", rule, "use the version that wrote it")
+        return RunInfo.model_validate(fields)
+    except OSError as failure:
+        raise RunFolderError(str(path), f"cannot be read ({failure.strerror})", todo) from None
+    except ValidationError as failure:
+        raise RunFolderError(str(path), f"not a run's record ({_first(failure)})", todo) from None
+    except ValueError as failure:
+        raise RunFolderError(str(path), f"not JSON ({failure})", todo) from None
+
+
+def _read_lines(path: Path, adapter: TypeAdapter[T]) -> tuple[list[T], tuple[str, ...]]:
+    """The records of a JSON-lines file and a note if its last line is cut off; none at all if there is no file."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    notes: tuple[str, ...] = ()
+    if lines and not lines[-1].endswith(b"\n"):
+        notes = (f"{path.name}:{len(lines)} is cut off and left out: the run was ended from outside",)
+        lines.pop()
+    records = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(adapter.validate_json(line))
+        except ValidationError as failure:
+            raise RunFolderError(
+                f"{path}:{number}", f"not a record ({_first(failure)})", "restore the folder, or run again"
+            ) from None
+    return records, notes
+
+
+def _first(failure: ValidationError) -> str:
+    error = failure.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]

@@ -1,0 +1,108 @@
+"""Owns writing a run folder, so that what happened is on disk the moment it is known. Never reads one."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from graphcheck.harness.golden_store import golden_name, write_golden
+from graphcheck.schema.errors import RunFolderError
+from graphcheck.schema.events import Event, FinishedEvent, StepEvent
+from graphcheck.schema.golden import Golden
+from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
+
+RUN_FILE = "run.json"
+CELLS_FILE = "cells.jsonl"
+STEPS_DIR = "steps"
+GOLDEN_DIR = "golden"
+ATTEMPTS_DIR = "attempts"
+DEFAULT_PARENT = Path("runs")
+
+
+def timestamp() -> str:
+    """The time now as records state it: UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def new_run_folder(wanted: Path | None, now: datetime) -> Path:
+    """Makes `wanted`, which must be new or empty, or a fresh `runs/YYYYmmdd-HHMMSS`, suffixed if that is taken.
+
+    Raises:
+        RunFolderError: `wanted` holds something, or the folder cannot be made.
+    """
+    try:
+        return _fresh_folder(now) if wanted is None else _empty_folder(wanted)
+    except OSError as failure:
+        raise RunFolderError(
+            str(wanted or DEFAULT_PARENT), f"cannot be used ({failure.strerror})", "name another with --run-dir"
+        ) from None
+
+
+def _empty_folder(wanted: Path) -> Path:
+    wanted.mkdir(parents=True, exist_ok=True)
+    if any(wanted.iterdir()):
+        raise RunFolderError(str(wanted), "a run needs an empty folder", "name another with --run-dir")
+    return wanted
+
+
+def _fresh_folder(now: datetime) -> Path:
+    stem = now.strftime("%Y%m%d-%H%M%S")
+    number = 1
+    while True:
+        path = DEFAULT_PARENT / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            number += 1
+
+
+class RunStore:
+    """The open run folder at `path`. One process writes it; every record is on disk when its call returns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write_info(self, info: RunInfo) -> None:
+        """Replaces `run.json` in one rename, so that a reader never sees half of it."""
+        partial = self.path / f"{RUN_FILE}.partial"
+        with partial.open("w", encoding="utf-8") as stream:
+            stream.write(info.model_dump_json(indent=2) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(self.path / RUN_FILE)
+
+    def append(self, record: AttemptStarted | AttemptFinished) -> None:
+        """Adds a line to `cells.jsonl`."""
+        with (self.path / CELLS_FILE).open("a", encoding="utf-8") as stream:
+            stream.write(record.model_dump_json() + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def add_golden(self, golden: Golden) -> None:
+        """Keeps the golden that attempts are judged by, so that they can be judged again without it elsewhere."""
+        header = golden.header
+        name = golden_name(header.model_name, header.suite, header.dtype)
+        fields = header.model_dump(exclude={"format", "num_prompts", "body_sha"})
+        write_golden(self.path / GOLDEN_DIR / name, fields, golden.prompts)
+
+    def attempt_dir(self, key: str) -> Path:
+        """The folder for what a target leaves behind: each rank's log, and anything else it writes."""
+        path = self.path / ATTEMPTS_DIR / key
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @contextmanager
+    def steps(self, key: str) -> Iterator[Callable[[Event], None]]:
+        """Yields a function that adds step and finished events to `steps/KEY.jsonl`; others are not kept there."""
+        path = self.path / STEPS_DIR / f"{key}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("w", encoding="utf-8") as stream:
+
+            def write(event: Event) -> None:
+                if isinstance(event, StepEvent | FinishedEvent):
+                    stream.write(event.model_dump_json(exclude_none=True) + "\n")
+                    stream.flush()
+
+            yield write

@@ -1,0 +1,68 @@
+"""Owns a prompt's answer as one rank reported it in one pass, put together from step events; judges nothing."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphcheck.schema.events import StepEvent
+
+
+@dataclass(frozen=True)
+class Token:
+    """One output token: the id that the engine computed, and where it was computed.
+
+    `lane` is the row of the batch; `engine_step` counts the engine's steps, not the prompt's tokens.
+    """
+
+    id: int
+    finite: bool
+    engine_step: int
+    lane: int
+    bucket: int | None
+    live: int
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The tokens of one prompt in order. `broken` says why they cannot be read as one answer."""
+
+    prompt: str
+    run: int
+    rank: int
+    tokens: tuple[Token, ...] = ()
+    broken: str | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return tuple(token.id for token in self.tokens)
+
+
+TranscriptKey = tuple[str, int, int]
+"""Prompt id, run (pass over the suite), rank."""
+
+
+def transcripts(steps: Iterable[StepEvent], feed: str) -> dict[TranscriptKey, Transcript]:
+    """Every answer that the steps hold. `feed` is the attempt's ("free" or "forced").
+
+    An answer is broken when a token is reported twice or left out, or when a free pass fed on an id that it did
+    not pick: then the tokens no longer follow from the engine's own choices.
+    """
+    reported: dict[TranscriptKey, list[tuple[int, Token, int]]] = defaultdict(list)
+    for step in steps:
+        for lane, request in enumerate(step.requests):
+            token = Token(step.argmax[lane], step.finite[lane], step.step, lane, step.bucket, step.live)
+            reported[request, step.run, step.rank].append((step.index[lane], token, step.ids[lane]))
+    return {key: _transcript(key, tokens, feed) for key, tokens in reported.items()}
+
+
+def _transcript(key: TranscriptKey, reported: list[tuple[int, Token, int]], feed: str) -> Transcript:
+    prompt, run, rank = key
+    broken = None
+    for position, (index, token, fed) in enumerate(reported):
+        if index != position:
+            broken = f"token {index} was reported where token {position} was due"
+        elif feed == "free" and fed != token.id:
+            broken = f"token {position}: fed on {fed}, but picked {token.id}"
+        if broken:
+            break
+    return Transcript(prompt, run, rank, tuple(token for _, token, _ in reported), broken)

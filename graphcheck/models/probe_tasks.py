@@ -1,0 +1,124 @@
+"""Owns the probe's tasks: seeded prompts, the right answer to any prompt text, and the words of both. No tensors.
+
+An answer repeats items of the prompt in their order. An item may come again, but never after the same word, so that
+the last two words decide the next one, and each KV slot of what is still to be said is needed to say it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+END, ASK = ";", "?"
+KEYS = tuple("ABCDEFGHIJKLMNOPQRSTUVWX")
+ITEMS = tuple(consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeiou")
+
+MIN_ITEMS = 3
+LEAST_POOL = 20
+MAX_COPIED = 40
+VALUE_ITEMS = (4, 12)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task. `draw` makes a prompt that fits, with its answer, <bos> and <eos>, into a number of tokens >= `least`.
+
+    `solve` takes a prompt's words and gives the answer's, without <eos>.
+    """
+
+    draw: Callable[[Random, int], list[str]]
+    solve: Callable[[list[str]], list[str]]
+    least: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A prompt text (the tokenizer adds <bos>) and its right answer, <eos> last; words are separated by blanks."""
+
+    text: str
+    answer: str
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prompt and answer together, <bos> and <eos> included."""
+        return 1 + len(self.text.split()) + len(self.answer.split())
+
+
+def draw(task: str, rng: Random, num_tokens: int) -> Example:
+    """A random prompt of `task` that needs at most `num_tokens` tokens, answer included.
+
+    Raises:
+        ValueError: the task has no prompt as short as that.
+    """
+    least = TASKS[task].least
+    if num_tokens < least:
+        raise ValueError(f"num_tokens = {num_tokens}: {task} needs at least {least}; ask for more")
+    text = " ".join(TASKS[task].draw(rng, num_tokens))
+    return Example(text, answer(text))
+
+
+def answer(text: str) -> str:
+    """The right answer to a prompt text, <eos> last. Reads nothing but the text.
+
+    Raises:
+        ValueError: the first word names no task.
+    """
+    words = text.split()
+    if not words or words[0] not in TASKS:
+        raise ValueError(f"prompt {text!r}: a prompt begins with its task; begin with one of {', '.join(TASKS)}")
+    return " ".join([*TASKS[words[0]].solve(words), EOS])
+
+
+def _items(rng: Random, pool: Sequence[str], after: str, count: int, seen: set[tuple[str, str]]) -> list[str]:
+    """`count` items of `pool` that follow the word `after`; no pair is in `seen` already, all are added to it."""
+    items: list[str] = []
+    for _ in range(count):
+        item = rng.choice([item for item in pool if (after, item) not in seen])
+        seen.add((after, item))
+        items.append(item)
+        after = item
+    return items
+
+
+def _pool(rng: Random) -> list[str]:
+    """The items that one prompt draws from: the fewer, the more often each comes again."""
+    return rng.sample(ITEMS, rng.randint(LEAST_POOL, len(ITEMS)))
+
+
+def _draw_copy(rng: Random, num_tokens: int) -> list[str]:
+    count = min(MAX_COPIED, (num_tokens - 5) // 2)
+    return ["copy", *_items(rng, _pool(rng), "copy", count, set()), END, "copy"]
+
+
+def _solve_copy(words: list[str]) -> list[str]:
+    return words[1 : words.index(END)]
+
+
+def _draw_recall(rng: Random, num_tokens: int) -> list[str]:
+    """Keys with their values, as many as leave room for the longest value as the answer; one of the keys last."""
+    least, most = VALUE_ITEMS[0], min(VALUE_ITEMS[1], (num_tokens - 9) // 3)
+    room = num_tokens - 5 - most
+    words = ["recall"]
+    keys: list[str] = []
+    pool = _pool(rng)
+    seen: set[tuple[str, str]] = set()
+    while room >= most + 2 and len(keys) < len(KEYS):
+        key = rng.choice([key for key in KEYS if key not in keys])
+        keys.append(key)
+        entry = [key, *_items(rng, pool, key, rng.randint(least, most), seen), END]
+        words += entry
+        room -= len(entry)
+    return [*words, ASK, rng.choice(keys)]
+
+
+def _solve_recall(words: list[str]) -> list[str]:
+    begin = words.index(words[-1]) + 1
+    return words[begin : words.index(END, begin)]
+
+
+TASKS: dict[str, Task] = {
+    "copy": Task(_draw_copy, _solve_copy, least=2 * MIN_ITEMS + 5),
+    "recall": Task(_draw_recall, _solve_recall, least=5 + 2 * (VALUE_ITEMS[0] + 2) + VALUE_ITEMS[0]),
+}
+VOCABULARY = (PAD, BOS, EOS, END, ASK, *TASKS, *KEYS, *ITEMS)
+"""Every word, in order of its token id."""

@@ -1,0 +1,139 @@
+"""Owns the lines that explain one red cell: where tokens first differ, where ranks stand, who died."""
+
+import re
+from collections.abc import Iterator
+
+from graphcheck.harness.death import describe_exit, first_line, is_bad
+from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.schema.events import ErrorEvent
+from graphcheck.schema.journal import Journal, Tag
+from graphcheck.schema.run import AttemptFinished, PromptResult, Stall
+from graphcheck.schema.verdicts import Verdict
+
+MOST_PROMPTS = 3
+MOST_TAGS = 3
+MOST_FRAMES = 4
+MOST_FINDINGS = 3
+
+_FRAME = re.compile(r'File "(?:.*/)?(?P<file>[^"/]+)", line (?P<line>\d+),? in (?P<function>\S+)')
+
+
+def explain(attempt: RecordedAttempt) -> list[str]:
+    """The story of a cell that is not a plain PASS: its reason first, then the evidence. Empty for a plain PASS."""
+    finished = attempt.finished
+    if finished is None:
+        return ["the run ended before this cell had a verdict"]
+    if finished.verdict.is_green:
+        return [*filter(None, [finished.reason]), *_audit(finished)]
+    lines = [finished.reason]
+    if finished.facts.stall is not None:
+        lines += _ranks(finished.facts.stall)
+    lines += _deaths(finished)
+    lines += _differences(finished)
+    lines += _audit(finished)
+    return lines
+
+
+def _ranks(stall: Stall) -> Iterator[str]:
+    """Where each rank stands, and which collectives it announced last: two that differ there never meet."""
+    yield from _mismatch(stall)
+    for journal in stall.journals:
+        yield f"rank {journal.rank}: {_where(journal)}"
+        if journal.tags:
+            yield f"  last tags {', '.join(map(_tag, journal.tags[-MOST_TAGS:]))}"
+        frames = [f"{frame['function']} ({frame['file']}:{frame['line']})" for frame in _frames(stall, journal.rank)]
+        if frames:
+            yield f"  stack {' < '.join(frames)}"
+
+
+def _mismatch(stall: Stall) -> Iterator[str]:
+    """The first collective that ranks announced differently; the site alone may differ."""
+    announced: dict[int, dict[tuple[str, int, int], list[int]]] = {}
+    for journal in stall.journals:
+        for tag in journal.tags:
+            kind = (tag.kind, tag.rows, tag.nbytes)
+            announced.setdefault(tag.number, {}).setdefault(kind, []).append(journal.rank)
+    for number in sorted(announced):
+        if len(announced[number]) > 1:
+            sides = (
+                f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {kind} of {rows} rows, {nbytes} bytes"
+                for (kind, rows, nbytes), ranks in announced[number].items()
+            )
+            yield f"collective #{number} does not match: {'; '.join(sides)}"
+            return
+
+
+def _where(journal: Journal) -> str:
+    if journal.finished:
+        return "finished"
+    where = f"{journal.phase}, step {journal.step}, collective {journal.collective}"
+    if journal.waiting is None:
+        return where
+    seconds = "" if journal.waiting_seconds is None else f" for {journal.waiting_seconds:.1f} s"
+    return f"{where}, in {journal.waiting}{seconds}"
+
+
+def _tag(tag: Tag) -> str:
+    return f"#{tag.number} {tag.kind} rows={tag.rows} bytes={tag.nbytes} {tag.site}"
+
+
+def _frames(stall: Stall, rank: int) -> list[re.Match[str]]:
+    return list(_FRAME.finditer(stall.stacks.get(rank, "")))[:MOST_FRAMES]
+
+
+def _deaths(finished: AttemptFinished) -> Iterator[str]:
+    """Every error and silent death but the one that the reason has already told."""
+    for error in finished.facts.errors:
+        if error.consequence or first_line(error.message) not in finished.reason:
+            yield _error(error)
+    speakers = {error.rank for error in finished.facts.errors}
+    for event in finished.facts.exits:
+        if is_bad(event) and event.rank not in speakers and describe_exit(event) not in finished.reason:
+            yield describe_exit(event)
+
+
+def _error(error: ErrorEvent) -> str:
+    what = f"prompt {error.request!r}: " if error.request is not None else ""
+    follows = " (follows from another rank's death)" if error.consequence else ""
+    return f"rank {error.rank}, {error.phase}: {what}{error.error}: {first_line(error.message)}{follows}"
+
+
+def _differences(finished: AttemptFinished) -> Iterator[str]:
+    """The first differences; that an answer was cut off when its attempt ended early says nothing."""
+    different = [
+        prompt
+        for prompt in finished.prompts
+        if prompt.step is not None and (prompt.got is not None or finished.verdict is Verdict.TOKENS)
+    ]
+    for prompt in different[:MOST_PROMPTS]:
+        yield _difference(prompt)
+    if len(different) > MOST_PROMPTS:
+        yield f"and {len(different) - MOST_PROMPTS} more prompts"
+
+
+def _difference(prompt: PromptResult) -> str:
+    expected, got = _token(prompt.expected, prompt.expected_text), _token(prompt.got, prompt.got_text)
+    margin = "" if prompt.margin is None else f" (golden's margin {prompt.margin:.3g})"
+    line = f"prompt {prompt.prompt!r}, token {prompt.step}, rank {prompt.rank}: expected {expected}, got {got}{margin}"
+    if prompt.engine_step is not None:
+        bucket = "no bucket" if prompt.bucket is None else f"bucket {prompt.bucket}"
+        line += f"; engine step {prompt.engine_step}, lane {prompt.lane} of {prompt.live}, {bucket}"
+    return f"{line}; {prompt.outcome}: {prompt.detail}"
+
+
+def _audit(finished: AttemptFinished) -> Iterator[str]:
+    """Breaches of the replay contract, which need no wrong token to be real."""
+    findings = [
+        f"audit, rank {rank}, replay {finding.replay}: {finding.clause} of {finding.buffer}: {finding.detail}"
+        for rank, evidence in sorted(finished.facts.evidence.items())
+        for finding in evidence.audit or ()
+    ]
+    yield from findings[:MOST_FINDINGS]
+    if len(findings) > MOST_FINDINGS:
+        yield f"and {len(findings) - MOST_FINDINGS} more findings of the audit"
+
+
+def _token(token: int | None, text: str | None) -> str:
+    if token is None:
+        return "the end"
+    return str(token) if text is None else f"{token} {text!r}"

@@ -1,0 +1,86 @@
+"""Owns the sentences of reports: what a run ran on, what it adds up to, and what to do next."""
+
+from collections.abc import Mapping, Sequence
+
+from graphcheck.harness.summary import Summary
+from graphcheck.schema.evidence import Backend
+from graphcheck.schema.exit_codes import MEANING, ExitCode
+from graphcheck.schema.run import RunInfo
+
+UNFINISHED = "UNFINISHED"
+"""Shown for a cell that has no verdict because the run ended first."""
+
+EAGER_BY_DECLARATION = "PASS (eager by declaration)"
+
+_NEXT: dict[ExitCode, str] = {
+    ExitCode.PASS: "switch a fix off and see what it prevents: `graphcheck run matrix --disable-fix NAME`, "
+    "names by `graphcheck list fixes`",
+    ExitCode.TOKENS: "read the first difference above; run the same command again to see whether it keeps its place",
+    ExitCode.HANG: "compare the ranks' last tags above; their logs and stacks are in {attempt}",
+    ExitCode.CRASH: "read the ranks' logs in {attempt}",
+    ExitCode.VACUOUS: "read above which path was not taken; a green that did not take it would prove nothing",
+    ExitCode.GOLDEN: "if model and suite are as intended, make the golden again: `graphcheck golden regen`",
+    ExitCode.UNPROVEN: "read above which fix showed no effect",
+    ExitCode.INCOMPLETE: "run the same command where every cell has its devices, or accept skipped cells with "
+    "`--allow-skipped`; what had finished is in {run}",
+    ExitCode.INTERRUPTED: "run the same command again; what had finished is in {run}",
+    ExitCode.TERMINATED: "run the same command again; what had finished is in {run}",
+}
+
+CPU_ONLY_TORCH = (
+    "warning: this machine has {nvidia_devices} NVIDIA device(s), but torch {torch} is a CPU build: nothing here is "
+    "evidence about CUDA graphs"
+)
+
+
+def title(info: RunInfo, path: str) -> str:
+    """What ran, and everything that made it differ from what its matrix says."""
+    line = f"graphcheck {info.graphcheck}, matrix {info.matrix_name} on target {info.matrix.target}, run {path}"
+    if info.fixes_off:
+        line += f"; fixes off: {', '.join(info.fixes_off)}"
+    if info.overrides:
+        line += f"; changed: {', '.join(f'{name}={value}' for name, value in info.overrides.items())}"
+    return line
+
+
+def last_line(code: ExitCode, paths: Mapping[str, str]) -> str:
+    """`exit 0: pass; next: ...`; `paths` holds the folders `run` and `attempt` that the advice may name."""
+    return f"exit {int(code)}: {MEANING[code]}; next: {_NEXT[code].format_map(paths)}"
+
+
+def summary_line(summary: Summary, num_devices: int) -> str:
+    """`6/6 cells, 72/72 token-exact (tape on CPU, no CUDA graph ran)`, and whatever else a reader must not miss."""
+    counts = {
+        "near ties": summary.num_near_ties,
+        "unwitnessed": summary.num_unwitnessed,
+        "eager by declaration": summary.num_declared_eager,
+        "skipped": summary.num_skipped,
+        "unfinished": summary.num_unfinished,
+    }
+    line = f"{summary.num_green}/{summary.num_cells} cells, {summary.num_exact}/{summary.num_prompts} token-exact"
+    line += f" ({backend_phrase(summary.backends, num_devices)})"
+    line += "".join(f", {count} {name}" for name, count in counts.items() if count)
+    if summary.lacks_backend:
+        line += f"; --require-backend {summary.lacks_backend}: no green cell replayed graphs on it alone"
+    return line
+
+
+def backend_phrase(backends: Sequence[Backend], num_devices: int) -> str:
+    """What the work ran on, so that a CPU green can never pass for CUDA evidence."""
+    if not backends:
+        return "no rank gave evidence, no CUDA graph ran"
+    graphs = sorted({backend.graph for backend in backends if backend.graph})
+    if graphs == ["cuda"]:
+        names = " + ".join(dict.fromkeys(backend.device_name.removeprefix("NVIDIA ") for backend in backends))
+        transports = ", ".join(dict.fromkeys(backend.collectives for backend in backends if backend.collectives))
+        return ", ".join(filter(None, ("CUDA graphs", f"{num_devices}x {names}", transports)))
+    devices = " + ".join(sorted({backend.device.upper() for backend in backends}))
+    ran = f"{' + '.join(graphs)} on {devices}" if graphs else devices
+    return ran if "cuda" in graphs else f"{ran}, no CUDA graph ran"
+
+
+def warnings(environment: Mapping[str, str]) -> list[str]:
+    """What must be said before anything else."""
+    if environment.get("nvidia_devices", "0") != "0" and environment.get("torch_cuda") == "none":
+        return [CPU_ONLY_TORCH.format_map(environment)]
+    return []

@@ -1,0 +1,122 @@
+"""Owns a target without an engine: it counts out the right answers by a rule, and goes wrong exactly as it is told."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
+from graphcheck.schema.errors import TargetError
+from graphcheck.schema.events import Event
+from graphcheck.schema.journal import Journal
+from graphcheck.schema.suite import Workload
+from graphcheck.schema.verdicts import Verdict
+from graphcheck.targets.base import Launch
+from graphcheck.targets.fake_faults import FAULTS
+from graphcheck.targets.fake_rank import FakeRank
+
+_FIXES = (
+    FixInfo(
+        name="refresh",
+        clause="contents",
+        promise="answers of replayed steps are counted out by the rule",
+        off_means="every replayed token is off by one",
+        signature=Signature(where={"graph": ("on",)}, phase="decode", shows={"fake": (Verdict.TOKENS,)}),
+    ),
+    FixInfo(
+        name="sync",
+        clause="visibility",
+        promise="ranks go through their steps together",
+        off_means="every rank waits for the others for ever, from the third decode step on",
+        signature=Signature(where={"tp": (2, 4)}, phase="decode", shows={"fake": (Verdict.HANG,)}),
+    ),
+)
+_AXES = (
+    AxisSpec(name="tp", kind="int", default=1, choices=(1, 2, 4), help="ranks"),
+    AxisSpec(name="graph", kind="str", default="off", choices=("off", "on"), help="claim to replay graphs in decode"),
+    AxisSpec(name="device", kind="str", default="cpu", choices=("cpu", "cuda"), help="device that a rank would need"),
+    AxisSpec(name="lanes", kind="int", default=8, minimum=1, help="sequences decoded at once"),
+    AxisSpec(name="buckets", kind="str", default="1,2,4,8", help="padded decode batch sizes, ascending"),
+    AxisSpec(name="fault", kind="str", default="none", choices=tuple(FAULTS), help="what goes wrong"),
+)
+
+
+class FakeTarget:
+    """Runs in the caller's process, without processes, threads or torch; `sleep` is how it lets time pass."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+
+    def describe(self) -> Capabilities:
+        """See Target.describe."""
+        return Capabilities(
+            target="fake",
+            axes=_AXES,
+            fixes=_FIXES,
+            gives_evidence=True,
+            gives_journals=True,
+            devices={"cuda": "tp"},
+        )
+
+    def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "FakeSession":
+        """See Target.start. The rule needs `vocab_size` from the model's config.json."""
+        fault = _fault(launch)
+        if fault == "no_start":
+            raise TargetError("fault no_start", "the fake target was told not to start", "choose another fault")
+        config = json.loads((launch.model_dir / "config.json").read_bytes())
+        ranks = [
+            FakeRank(rank, launch.settings, fault, workload, int(config["vocab_size"]))
+            for rank in range(int(launch.settings["tp"]))
+        ]
+        for rank in range(len(ranks)):
+            (out_dir / f"rank{rank}.log").write_text(f"fault {fault}\n", encoding="utf-8")
+        return FakeSession(ranks, self._sleep, has_journals=fault != "unwitnessed")
+
+    def close(self) -> None:
+        """See Target.close."""
+
+
+def _fault(launch: Launch) -> str:
+    """The cell's fault, else what the fix that is off is declared to show in this cell."""
+    effects = {"refresh": "replays_off_by_one", "sync": "hang"}
+    for fix in _FIXES:
+        if fix.name in launch.attempt.fixes_off and fix.signature.acts_in(launch.settings):
+            return effects[fix.name]
+    return str(launch.settings["fault"])
+
+
+class FakeSession:
+    """See targets.base.Session. Each call of `events` lets every rank go one step on."""
+
+    def __init__(self, ranks: Sequence[FakeRank], sleep: Callable[[float], None], *, has_journals: bool) -> None:
+        self.num_ranks = len(ranks)
+        self.killed = False
+        self._ranks, self._sleep, self._has_journals = ranks, sleep, has_journals
+        self._num_dumps = 0
+
+    def events(self, timeout: float) -> Sequence[Event]:
+        """See Session.events."""
+        events = [event for rank in self._ranks for event in rank.advance()]
+        if not events:
+            self._sleep(timeout)
+            for rank in self._ranks:
+                rank.pass_time(timeout)
+        return events
+
+    def journals(self) -> Sequence[Journal]:
+        """See Session.journals."""
+        return [rank.journal() for rank in self._ranks] if self._has_journals else []
+
+    def release(self) -> None:
+        """See Session.release."""
+        for rank in self._ranks:
+            rank.released = True
+
+    def dump(self) -> Mapping[int, str]:
+        """See Session.dump. Line numbers move from dump to dump on a rank that is at work."""
+        self._num_dumps += 1
+        return {number: rank.stack(self._num_dumps) for number, rank in enumerate(self._ranks) if rank.alive}
+
+    def kill(self) -> None:
+        """See Session.kill."""
+        self.killed = True
