@@ -28,6 +28,13 @@ app.add_typer(golden_app)
 
 Matrix = Annotated[str, typer.Argument(metavar="[NAME|PATH]", help="a shipped matrix, or the path of a .toml file")]
 Model = Annotated[str | None, typer.Option(metavar="DIR|NAME", help="run this model in place of the matrix's")]
+Select = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="only cells like `tp=2 and graph=on`")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
+]
+RunDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="new or empty folder for the records  [default: runs/TIME]")
+]
 GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of goldens  [default: golden]")]
 
 
@@ -64,17 +71,14 @@ def run_matrix(
     matrix: Matrix = "default",
     model: Model = None,
     golden_dir: GoldenDir = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="new or empty folder for the records  [default: runs/TIME]")
-    ] = None,
+    run_dir: RunDir = None,
+    select: Select = None,
     disable_fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="switch a fix off; repeatable")] = None,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="no stop ids; each prompt ends at its golden's token count")
     ] = False,
     lanes: Annotated[int | None, typer.Option(min=1, help="sequences decoded at once")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
-    ] = None,
+    set_: Set = None,
     allow_skipped: Annotated[bool, typer.Option("--allow-skipped", help="skipped cells do not spoil the run")] = False,
     require_backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
@@ -96,9 +100,46 @@ def run_matrix(
         settings=tuple(set_ or ()),
         allow_skipped=allow_skipped,
         require_backend=require_backend,
+        select=select,
         command=("graphcheck", *sys.argv[1:]),
     )
     raise typer.Exit(run_and_report(request, Terminal()))
+
+
+@app.command("ablate")
+def ablate(
+    matrix: Matrix = "default",
+    model: Model = None,
+    golden_dir: GoldenDir = None,
+    run_dir: RunDir = None,
+    select: Select = None,
+    fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="ablate this fix; repeatable  [all]")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="trials of each fix in each cell")] = 1,
+    expect: Annotated[
+        list[str] | None, typer.Option(metavar="VERDICT", help="only this verdict counts (HANG, ...); repeatable")
+    ] = None,
+    delay: Annotated[
+        list[str] | None, typer.Option(metavar="rank=R,site=S,ms=T", help="run again with this rank late; repeatable")
+    ] = None,
+    set_: Set = None,
+) -> None:
+    """Switch one fix off at a time: see the hang or the drift, and which fixes are proven necessary."""
+    from graphcheck.harness.ablate import AblateRequest
+    from graphcheck.harness.request import RunRequest
+    from graphcheck.report.live import ablate_and_report
+    from graphcheck.report.terminal import Terminal
+
+    run = RunRequest(
+        matrix=matrix,
+        model=model,
+        golden_dir=golden_dir,
+        run_dir=run_dir,
+        select=select,
+        settings=tuple(set_ or ()),
+        command=("graphcheck", *sys.argv[1:]),
+    )
+    request = AblateRequest(run, tuple(fix or ()), repeats, tuple(expect or ()), tuple(delay or ()))
+    raise typer.Exit(ablate_and_report(request, Terminal()))
 
 
 @app.command("report")
@@ -106,11 +147,10 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
 ) -> None:
     """Show a recorded run again; the exit code is the run's."""
-    from graphcheck.harness.run_folder import load_run
-    from graphcheck.report.console import render
+    from graphcheck.report.show import show
     from graphcheck.report.terminal import Terminal
 
-    raise typer.Exit(render(load_run(run), Terminal()))
+    raise typer.Exit(show(run, Terminal()))
 
 
 @golden_app.callback()

@@ -1,9 +1,9 @@
 """Owns the outcome of one prompt: its transcripts against its golden. Knows nothing of verdicts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphcheck.harness.transcript import Transcript
+from graphcheck.harness.transcript import Transcript, TranscriptKey
 from graphcheck.schema.events import ErrorEvent
 from graphcheck.schema.golden import GoldenPrompt
 from graphcheck.schema.run import PromptResult
@@ -32,17 +32,24 @@ class _Reading:
     detail: str = ""
 
 
-def compare(golden: GoldenPrompt, answers: Sequence[Transcript], errors: Iterable[ErrorEvent]) -> PromptResult:
+def compare(
+    golden: GoldenPrompt,
+    answers: Sequence[Transcript],
+    errors: Iterable[ErrorEvent],
+    forced: Mapping[TranscriptKey, Transcript] | None = None,
+) -> PromptResult:
     """The first outcome that applies, over every rank of every pass.
 
-    `answers` holds one transcript for each rank of each pass, empty where no token came. A free pass counts every
-    wrong token towards `corrupt`, those that only follow from the first one too.
+    `answers` holds one transcript for each rank of each pass, empty where no token came. With `forced`, the answers of
+    the forced pass, a wrong token is judged by that pass, where each step is judged on its own; a free pass alone
+    counts every wrong token towards `corrupt`, those that only follow from the first one too.
     """
+    forced = forced or {}
     for error in errors:
         if error.request == golden.id:
             detail = f"{error.error}: {error.message}"
             return PromptResult(prompt=golden.id, outcome=Outcome.ERROR, rank=error.rank, detail=detail)
-    readings = [_read(golden, answer) for answer in answers]
+    readings = [_read(golden, answer, forced.get((answer.prompt, answer.run, answer.rank))) for answer in answers]
     broken = next((reading for reading in readings if reading.outcome is Outcome.ERROR), None)
     if broken is not None:
         rank = broken.transcript.rank
@@ -56,13 +63,13 @@ def compare(golden: GoldenPrompt, answers: Sequence[Transcript], errors: Iterabl
     return _result(golden, different)
 
 
-def _read(golden: GoldenPrompt, answer: Transcript) -> _Reading:
+def _read(golden: GoldenPrompt, answer: Transcript, forced: Transcript | None) -> _Reading:
     if answer.broken is not None:
         return _Reading(answer, Outcome.ERROR, detail=answer.broken)
     step = _first_difference(golden.ids, answer)
     if step is None:
         return _Reading(answer, Outcome.EXACT)
-    outcome, detail = _classify(golden.ids, answer)
+    outcome, detail = _classify(golden.ids, answer, forced)
     where = f" on rank {answer.rank}{_in_pass(answer.run)}"
     period = _loop_period(answer.ids)
     if outcome is not Outcome.COLLAPSE and period and period != _loop_period(golden.ids):
@@ -78,18 +85,26 @@ def _first_difference(expected: Sequence[int], answer: Transcript) -> int | None
     return len(answer.tokens) if len(answer.tokens) < len(expected) else None
 
 
-def _classify(expected: Sequence[int], answer: Transcript) -> tuple[Outcome, str]:
+def _classify(expected: Sequence[int], answer: Transcript, forced: Transcript | None) -> tuple[Outcome, str]:
     """Outcome of an answer that differs; compared are the tokens up to the shorter end."""
     if not all(token.finite for token in answer.tokens):
         return Outcome.COLLAPSE, "logits were not finite"
     if _run_at_end(answer.ids) >= FOREVER > _run_at_end(expected):
         return Outcome.COLLAPSE, f"token {answer.ids[-1]} for ever"
-    pairs = list(zip(answer.ids, expected, strict=False))
-    wrong = sum(got != right for got, right in pairs)
+    wrong, total = _wrong(expected, answer)
     if wrong:
-        outcome = Outcome.CORRUPT if wrong >= CORRUPT_SHARE * len(pairs) else Outcome.DRIFT
-        return outcome, f"{wrong} of {len(pairs)} tokens wrong"
+        unit = "tokens"
+        if forced is not None and _wrong(expected, forced)[0]:
+            (wrong, total), unit = _wrong(expected, forced), "forced steps"
+        outcome = Outcome.CORRUPT if wrong >= CORRUPT_SHARE * total else Outcome.DRIFT
+        return outcome, f"{wrong} of {total} {unit} wrong"
     return Outcome.LENGTH, f"{len(answer.ids)} tokens instead of {len(expected)}"
+
+
+def _wrong(expected: Sequence[int], answer: Transcript) -> tuple[int, int]:
+    """Wrong tokens, and how many could be compared."""
+    pairs = list(zip(answer.ids, expected, strict=False))
+    return sum(got != right for got, right in pairs), len(pairs)
 
 
 def _result(golden: GoldenPrompt, different: Sequence[_Reading]) -> PromptResult:

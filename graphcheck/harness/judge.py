@@ -1,10 +1,12 @@
 """Owns the verdict of one attempt: a pure function of what was recorded, so that it can be drawn again offline."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from graphcheck.harness.compare import compare
 from graphcheck.harness.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
+from graphcheck.harness.story import tell
 from graphcheck.harness.transcript import Transcript, transcripts
 from graphcheck.harness.witness import RankWitness, declared_eager, unwitnessed, vacuous, witnesses
 from graphcheck.schema.events import StepEvent
@@ -18,17 +20,32 @@ UNJUDGED = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
 """Verdicts that fall before an attempt starts: nothing is recorded that they could be drawn from again."""
 
 
+@dataclass(frozen=True)
+class Forced:
+    """What a forced pass of the same attempt gave: its steps, and its own verdict."""
+
+    steps: tuple[StepEvent, ...]
+    finished: AttemptFinished
+
+
 class Case:
     """Everything a verdict is drawn from, and what follows from it."""
 
     def __init__(
-        self, started: AttemptStarted, golden: Golden, policy: Policy, steps: Sequence[StepEvent], facts: AttemptFacts
+        self,
+        started: AttemptStarted,
+        golden: Golden,
+        policy: Policy,
+        steps: Sequence[StepEvent],
+        facts: AttemptFacts,
+        forced: Forced | None = None,
     ) -> None:
         if started.workload is None:
             raise ValueError(f"{started.key}: an attempt without a workload cannot be judged")
         self.workload: Workload = started.workload
         self.graph = started.settings.get("graph")
         self.started, self.golden, self.policy, self.steps, self.facts = started, golden, policy, steps, facts
+        self.forced = transcripts(forced.steps, "forced") if forced is not None else {}
 
     @cached_property
     def answers(self) -> dict[tuple[str, int, int], Transcript]:
@@ -48,6 +65,7 @@ class Case:
                 self.golden.prompt(request.id),
                 [answer for answer in self.answers.values() if answer.prompt == request.id],
                 self.facts.errors,
+                self.forced,
             )
             for request in self.workload.requests
         )
@@ -68,12 +86,14 @@ def judge(
     steps: Sequence[StepEvent],
     facts: AttemptFacts,
     at: str,
+    forced: Forced | None = None,
 ) -> AttemptFinished:
     """The verdict of an attempt that ran: the first rule that gives a reason, else PASS.
 
-    `steps` are all ranks' step events in order of arrival; `at` is the time to record.
+    `steps` are all ranks' step events in order of arrival; `at` is the time to record. A forced pass refines outcomes
+    and adds the cause; it never changes a HANG.
     """
-    case = Case(started, golden, policy, steps, facts)
+    case = Case(started, golden, policy, steps, facts, forced)
     verdict, reason = Verdict.PASS, ""
     for candidate, rule in _RULES:
         found = rule(case)
@@ -89,6 +109,7 @@ def judge(
         prompts=case.prompts,
         facts=facts,
         backend=next((facts.evidence[rank].backend for rank in sorted(facts.evidence)), None),
+        story=tell(steps, verdict, forced.finished if forced is not None else None),
         at=at,
     )
 

@@ -10,7 +10,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from graphcheck import shipped
+from graphcheck.models import ADDABLE
 from graphcheck.schema.errors import ModelError
+
+DEFAULT_MODELS_DIR = Path("models")
+"""Where `graphcheck models add` puts a model, unless told otherwise, and where one is looked up by name."""
 
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _CHUNK_BYTES = 1 << 20
@@ -104,7 +108,7 @@ class ModelFolder:
 
 
 def find_model(name_or_folder: str, relative_to: Path = Path()) -> ModelFolder:
-    """The shipped model of that name, else the checkpoint folder at that path.
+    """The shipped model of that name, else the checkpoint folder at that path, else the one of that name in `models/`.
 
     Raises:
         ModelError: no such model, or the folder cannot be used.
@@ -113,10 +117,17 @@ def find_model(name_or_folder: str, relative_to: Path = Path()) -> ModelFolder:
     if Path(name_or_folder).name == name_or_folder and (shipped_folder / "config.json").is_file():
         return open_model(shipped_folder)
     folder = relative_to / name_or_folder
-    if not folder.is_dir():
+    found = next((path for path in (folder, DEFAULT_MODELS_DIR / name_or_folder) if path.is_dir()), None)
+    if found is None and name_or_folder in ADDABLE:
+        raise ModelError(
+            f"model {name_or_folder!r}",
+            f"does not come with graphcheck and is not in {DEFAULT_MODELS_DIR.resolve()}",
+            f"make it with `graphcheck models add {name_or_folder}`, or give its folder",
+        )
+    if found is None:
         names = ", ".join(sorted(config.parent.name for config in shipped.models_dir().glob("*/config.json")))
         raise ModelError(f"model {str(folder)!r}", "no such folder", f"give a folder, or a shipped model: {names}")
-    return open_model(folder)
+    return open_model(found)
 
 
 def open_model(folder: Path) -> ModelFolder:

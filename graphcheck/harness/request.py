@@ -7,6 +7,7 @@ from pathlib import Path
 from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.model_folder import find_model
 from graphcheck.harness.plan import Overrides, PlannedAttempt, plan_attempts
+from graphcheck.harness.select import parse_selection
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import UsageError
@@ -27,6 +28,7 @@ class RunRequest:
     settings: tuple[str, ...] = ()
     allow_skipped: bool = False
     require_backend: str | None = None
+    select: str | None = None
     command: tuple[str, ...] = ()
 
     def overrides(self) -> dict[str, AxisValue | bool | None]:
@@ -37,6 +39,7 @@ class RunRequest:
             "lanes": self.lanes,
             "allow_skipped": self.allow_skipped,
             "require_backend": self.require_backend,
+            "select": self.select,
         }
         typed = {name: value for name, _, value in (setting.partition("=") for setting in self.settings)}
         return {**{name: value for name, value in given.items() if value is not None and value is not False}, **typed}
@@ -66,7 +69,22 @@ def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan
         settings=_settings(request, capabilities),
         fixes_off=request.fixes_off,
     )
-    return Plan(loaded, target, capabilities, plan_attempts(loaded, capabilities, overrides))
+    attempts = plan_attempts(loaded, capabilities, overrides)
+    return Plan(loaded, target, capabilities, _selected(attempts, request.select))
+
+
+def _selected(attempts: Sequence[PlannedAttempt], select: str | None) -> Sequence[PlannedAttempt]:
+    if select is None:
+        return attempts
+    axes: dict[str, list[AxisValue]] = {}
+    for planned in attempts:
+        for axis, value in planned.attempt.cell.axes.items():
+            axes.setdefault(axis, []).append(value)
+    predicate = parse_selection(select, {axis: list(dict.fromkeys(values)) for axis, values in axes.items()})
+    selected = [planned for planned in attempts if predicate(planned.attempt.cell)]
+    if not selected:
+        raise UsageError(f"-k {select!r}", f"selects none of {len(attempts)} cells", "look at the axes of the matrix")
+    return selected
 
 
 def _settings(request: RunRequest, capabilities: Capabilities) -> Mapping[str, AxisValue]:

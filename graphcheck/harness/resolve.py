@@ -26,15 +26,12 @@ def resolve_for_golden(suite: LoadedSuite, model: ModelFolder) -> Workload:
     return Workload(suite=suite.name, requests=_requests(suite, model, request))
 
 
-def resolve(
-    suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eos: bool = False, forced: bool = False
-) -> Workload:
+def resolve(suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eos: bool = False) -> Workload:
     """What a target under test runs.
 
     Args:
         golden: the suite's golden for this model; says which ids the stop rule must leave alone.
         ignore_eos: no stop ids at all; each prompt ends at its golden's number of tokens.
-        forced: hand out the golden's ids, to be fed on in place of the target's own.
 
     Raises:
         SuiteError: a prompt does not fit the model, or the stop rule asks for more ids than are free.
@@ -56,10 +53,17 @@ def resolve(
             arrival=prompt.arrival,
             max_new_tokens=len(answer.ids) if ignore_eos else prompt.max_new_tokens,
             stop_ids=() if ignore_eos else (*model.eos_ids, *_drawn_stop_ids(suite, model, answer)),
-            forced_ids=answer.ids if forced else None,
         )
 
     return Workload(suite=suite.name, passes=suite.suite.passes, requests=_requests(suite, model, request))
+
+
+def forced_workload(workload: Workload, golden: Golden) -> Workload:
+    """The same workload with the golden's tokens to be fed on in place of the engine's own."""
+    requests = tuple(
+        request.model_copy(update={"forced_ids": golden.prompt(request.id).ids}) for request in workload.requests
+    )
+    return workload.model_copy(update={"requests": requests})
 
 
 def _requests(

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from graphcheck.harness.golden_store import golden_name, read_golden
-from graphcheck.harness.judge import UNJUDGED, judge
+from graphcheck.harness.judge import UNJUDGED, Forced, judge
 from graphcheck.harness.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, RUN_FILE, STEPS_DIR
 from graphcheck.schema.errors import RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
@@ -35,11 +35,15 @@ class RecordedAttempt:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read. `notes` says what of it could not be read."""
+    """A run folder, read. `notes` says what of it could not be read.
+
+    `attempts` are the free passes; `forced` holds the forced pass of those that had one, under the same key.
+    """
 
     path: Path
     info: RunInfo
     attempts: tuple[RecordedAttempt, ...]
+    forced: dict[str, RecordedAttempt]
     notes: tuple[str, ...]
 
     def steps(self, key: str) -> tuple[StepEvent, ...]:
@@ -77,8 +81,14 @@ def load_run(path: Path) -> Run:
             started[record.key] = record
         else:
             finished[record.key] = record
-    attempts = tuple(RecordedAttempt(started[key], finished.get(key)) for key in started)
-    return Run(path, info, attempts, notes)
+    attempts = [RecordedAttempt(started[key], finished.get(key)) for key in started]
+    free = tuple(attempt for attempt in attempts if attempt.started.attempt.feed == "free")
+    forced = {
+        attempt.started.attempt.model_copy(update={"feed": "free"}).key: attempt
+        for attempt in attempts
+        if attempt.started.attempt.feed == "forced"
+    }
+    return Run(path, info, free, forced, notes)
 
 
 def rejudge(run: Run) -> Iterator[AttemptFinished]:
@@ -99,7 +109,15 @@ def rejudge(run: Run) -> Iterator[AttemptFinished]:
             run.steps(attempt.started.key),
             attempt.finished.facts,
             attempt.finished.at,
+            _forced(run, attempt.started.key),
         )
+
+
+def _forced(run: Run, key: str) -> Forced | None:
+    forced = run.forced.get(key)
+    if forced is None or forced.finished is None:
+        return None
+    return Forced(run.steps(forced.started.key), forced.finished)
 
 
 def _read_info(path: Path) -> RunInfo:

@@ -1,4 +1,4 @@
-"""Owns a run: the attempts of a matrix one after the other, every record on disk before the next thing happens."""
+"""Owns a run of a matrix: what is recorded before, and after, its attempts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,33 +6,20 @@ from datetime import datetime
 from pathlib import Path
 
 import graphcheck
-from graphcheck.harness.devices import DeviceCheck, count_devices
 from graphcheck.harness.environment import environment
+from graphcheck.harness.execute import Execution, Surroundings
 from graphcheck.harness.golden_store import golden_name
 from graphcheck.harness.interrupt import Interrupted
 from graphcheck.harness.plan import PlannedAttempt
 from graphcheck.harness.prepare import Ready, Unready, prepare
 from graphcheck.harness.request import Plan, RunRequest, make_plan
-from graphcheck.harness.run_attempt import run_attempt
+from graphcheck.harness.run_attempt import Record
 from graphcheck.harness.run_folder import load_run
 from graphcheck.harness.run_store import RunStore, new_run_folder, timestamp
 from graphcheck.harness.summary import summarize
-from graphcheck.harness.supervise import SYSTEM_CLOCK, Clock
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import Golden
-from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, RunInfo
-from graphcheck.schema.verdicts import Verdict
-from graphcheck.targets.base import Target
-from graphcheck.targets.registry import load_target
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run takes from the world around it."""
-
-    load_target: Callable[[str], Target] = load_target
-    count_devices: Callable[[str], int] = count_devices
-    clock: Clock = SYSTEM_CLOCK
+from graphcheck.schema.run import RunInfo
 
 
 @dataclass(frozen=True)
@@ -43,11 +30,7 @@ class RunResult:
     exit_code: ExitCode
 
 
-OnRecord = Callable[[AttemptStarted | AttemptFinished], None]
-"""Called with each record of the run right after it is on disk."""
-
-
-def run_matrix(request: RunRequest, on_record: OnRecord, surroundings: Surroundings | None = None) -> RunResult:
+def run_matrix(request: RunRequest, on_record: Record, surroundings: Surroundings | None = None) -> RunResult:
     """Runs a matrix. Whatever goes wrong inside a cell is that cell's verdict; the others run.
 
     An interrupt ends the attempt at hand and closes the records; the result then carries the interrupt's exit code.
@@ -59,12 +42,30 @@ def run_matrix(request: RunRequest, on_record: OnRecord, surroundings: Surroundi
     plan = make_plan(request, surroundings.load_target)
     prepared = prepare(plan, request)
     store = RunStore(new_run_folder(request.run_dir, datetime.now()))
-    goldens = {_golden_key(one.planned): one.golden for one in prepared if isinstance(one, Ready)}
-    info = _describe(request, plan, goldens)
+    info = describe_run(request, plan, prepared)
+
+    def run_all() -> ExitCode:
+        execution = Execution(plan, store, on_record, surroundings)
+        for one in prepared:
+            execution.run(one)
+        return summarize(info, load_run(store.path).attempts).exit_code
+
+    return record_run(store, info, plan, prepared, run_all)
+
+
+def record_run(
+    store: RunStore,
+    info: RunInfo,
+    plan: Plan,
+    prepared: Sequence[Ready | Unready],
+    run_all: Callable[[], ExitCode],
+) -> RunResult:
+    """Runs `run_all` between the two versions of `run.json`; an interrupt's exit code is a result, not an error."""
     store.write_info(info)
     try:
-        _run_all(prepared, goldens, plan, store, on_record, surroundings)
-        code = summarize(info, load_run(store.path).attempts).exit_code
+        for golden in goldens_of(prepared).values():
+            store.add_golden(golden)
+        code = run_all()
     except Interrupted as interrupt:
         code = interrupt.exit_code
     finally:
@@ -73,49 +74,8 @@ def run_matrix(request: RunRequest, on_record: OnRecord, surroundings: Surroundi
     return RunResult(store.path, code)
 
 
-def _run_all(
-    prepared: Sequence[Ready | Unready],
-    goldens: dict[str, Golden],
-    plan: Plan,
-    store: RunStore,
-    on_record: OnRecord,
-    surroundings: Surroundings,
-) -> None:
-    def record(entry: AttemptStarted | AttemptFinished) -> None:
-        store.append(entry)
-        on_record(entry)
-
-    for golden in goldens.values():
-        store.add_golden(golden)
-    devices = DeviceCheck(plan.capabilities, surroundings.count_devices)
-    for one in prepared:
-        started = _started(one)
-        record(started)
-        lack = devices.lack(one.planned.settings)
-        if lack is not None:
-            facts = AttemptFacts(skipped=lack)
-            record(AttemptFinished(key=started.key, verdict=Verdict.SKIPPED, reason=lack, facts=facts, at=timestamp()))
-        elif isinstance(one, Unready):
-            record(AttemptFinished(key=started.key, verdict=one.verdict, reason=one.reason, at=timestamp()))
-        else:
-            record(run_attempt(one, started, plan, store, surroundings.clock))
-
-
-def _started(prepared: Ready | Unready) -> AttemptStarted:
-    planned = prepared.planned
-    return AttemptStarted(
-        key=planned.attempt.key,
-        attempt=planned.attempt,
-        model=planned.model.name,
-        suite=planned.suite.name,
-        dtype=planned.dtype,
-        settings=planned.settings,
-        workload=prepared.workload if isinstance(prepared, Ready) else None,
-        at=timestamp(),
-    )
-
-
-def _describe(request: RunRequest, plan: Plan, goldens: dict[str, Golden]) -> RunInfo:
+def describe_run(request: RunRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> RunInfo:
+    """What `run.json` says when a run starts."""
     return RunInfo(
         graphcheck=graphcheck.__version__,
         command=request.command,
@@ -124,10 +84,15 @@ def _describe(request: RunRequest, plan: Plan, goldens: dict[str, Golden]) -> Ru
         matrix=plan.loaded.matrix,
         overrides=request.overrides(),
         fixes_off=request.fixes_off,
-        goldens={key: golden.header.body_sha for key, golden in goldens.items()},
+        goldens={key: golden.header.body_sha for key, golden in goldens_of(prepared).items()},
         environment=environment(),
         planned=tuple(planned.attempt.key for planned in plan.attempts),
     )
+
+
+def goldens_of(prepared: Sequence[Ready | Unready]) -> dict[str, Golden]:
+    """MODEL/SUITE -> golden, of the attempts that have one."""
+    return {_golden_key(one.planned): one.golden for one in prepared if isinstance(one, Ready)}
 
 
 def _golden_key(planned: PlannedAttempt) -> str:

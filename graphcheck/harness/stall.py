@@ -40,6 +40,7 @@ class Watch:
         self._ranks = [_Rank() for _ in range(num_ranks)]
         self._released = False
         self._slowest_step: float | None = None
+        self._slowest_first_step: float | None = None
         self._shapes: set[tuple[object, ...]] = set()
         self.restart(now)
 
@@ -88,14 +89,15 @@ class Watch:
             self._stepped = now
 
     def _time_step(self, rank: _Rank, event: StepEvent, now: float) -> None:
-        """The first step of each kind and shape pays for warming up and says nothing about the others."""
+        """The first step of each kind and shape pays for warming up: it counts only while there is no other."""
         last, rank.last_step_event = rank.last_step_event, now
         shape = (event.rank, event.phase, event.bucket, event.replayed)
-        if shape not in self._shapes:
-            self._shapes.add(shape)
-            return
         seconds = event.seconds if event.seconds is not None else now - (last if last is not None else now)
-        self._slowest_step = max(self._slowest_step or 0.0, seconds)
+        if shape in self._shapes:
+            self._slowest_step = max(self._slowest_step or 0.0, seconds)
+        elif event.seconds is not None or last is not None:
+            self._slowest_first_step = max(self._slowest_first_step or 0.0, seconds)
+        self._shapes.add(shape)
 
     @property
     def busy(self) -> list[int]:
@@ -129,7 +131,8 @@ class Watch:
     @property
     def limit(self) -> float:
         """Seconds that the busy ranks may stand still: the largest of their phases' limits."""
-        return max(self._limits.limit(self.phase(rank), self._slowest_step) for rank in self.busy)
+        slowest = self._slowest_step if self._slowest_step is not None else self._slowest_first_step
+        return max(self._limits.limit(self.phase(rank), slowest) for rank in self.busy)
 
     @property
     def ceiling(self) -> float:

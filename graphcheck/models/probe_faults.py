@@ -31,6 +31,9 @@ class Batch:
     targets: torch.Tensor
     visible: torch.Tensor
 
+    def to(self, device: str) -> "Batch":
+        return Batch(self.ids.to(device), self.targets.to(device), self.visible.to(device))
+
 
 def hide_own_slots(batch: Batch, share: float, rng: Random) -> None:
     """Hides, in each sequence with probability `share`, the newest slot of every token from a random decode step on."""

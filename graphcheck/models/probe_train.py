@@ -25,10 +25,10 @@ LOG_EVERY = 100
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the weights, given one CPU kind and one torch version.
+    """Everything that decides the weights, on one kind of device and with one torch version.
 
-    Shares of the training are counted from 0 to 1: lengths grow up to `grown_at`, when the learning rate starts to
-    fall; own slots are hidden from `faults_from` on, in `fault_share` of the sequences.
+    The progress of the training goes from 0 to 1: lengths grow until `grown_at`, own slots are hidden from
+    `faults_from` on, in `fault_share` of the sequences, and the learning rate falls from `falling_from` on.
     """
 
     seed: int = 0
@@ -39,8 +39,9 @@ class Recipe:
     first_tokens: int = 28
     most_tokens: int = 128
     spread_tokens: int = 24
-    grown_at: float = 0.55
-    faults_from: float = 0.4
+    grown_at: float = 0.4
+    faults_from: float = 0.45
+    falling_from: float = 0.5
     fault_share: float = 0.15
     num_held_out: int = 4096
 
@@ -101,12 +102,12 @@ def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
     return (losses.sum(1) / (batch.targets != NOT_ASKED).sum(1)).mean()
 
 
-def train(recipe: Recipe) -> LlamaForCausalLM:
-    """Trains on the CPU in one thread, float32, and prints the mean loss as it goes."""
+def train(recipe: Recipe, device: str) -> LlamaForCausalLM:
+    """Trains in float32, one thread on the CPU's side, printing the mean loss; the model comes back on the CPU."""
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     rng = Random(recipe.seed)
-    model = LlamaForCausalLM(config())
+    model = LlamaForCausalLM(config()).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     began, total = time.monotonic(), 0.0
     for step in range(recipe.num_steps):
@@ -116,7 +117,7 @@ def train(recipe: Recipe) -> LlamaForCausalLM:
             hide_own_slots(batch, recipe.fault_share, rng)
         for group in optimizer.param_groups:
             group["lr"] = recipe.learning_rate * _schedule(recipe, step, done)
-        loss = loss_of(model, batch)
+        loss = loss_of(model, batch.to(device))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -125,7 +126,7 @@ def train(recipe: Recipe) -> LlamaForCausalLM:
         if (step + 1) % LOG_EVERY == 0:
             print(f"step {step + 1}: loss {total / LOG_EVERY:.4f}, {time.monotonic() - began:.0f} s", flush=True)
             total = 0.0
-    return model.eval()
+    return model.cpu().eval()
 
 
 def _length(rng: Random, recipe: Recipe, done: float) -> int:
@@ -136,13 +137,13 @@ def _length(rng: Random, recipe: Recipe, done: float) -> int:
 
 def _schedule(recipe: Recipe, step: int, done: float) -> float:
     """Share of the learning rate: a linear warm-up, then flat, then a linear fall to zero."""
-    return min(1.0, (step + 1) / recipe.warm_up_steps, (1 - done) / (1 - recipe.grown_at))
+    return min(1.0, (step + 1) / recipe.warm_up_steps, (1 - done) / (1 - recipe.falling_from))
 
 
-def make(out: Path, recipe: Recipe) -> dict[str, object]:
+def make(out: Path, recipe: Recipe, device: str = "cpu") -> dict[str, object]:
     """Trains, evaluates, and writes a checkpoint folder with its admission record, which is returned."""
     out.mkdir(parents=True, exist_ok=True)
-    model = train(recipe)
+    model = train(recipe, device)
     admission = record(evaluate(model, recipe.num_held_out, recipe.most_tokens))
     model.config.save_pretrained(out)
     tokenizer().save(str(out / "tokenizer.json"))
@@ -153,9 +154,11 @@ def make(out: Path, recipe: Recipe) -> dict[str, object]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Trains the probe model from its tasks: one CPU thread, half an hour.")
+    parser = argparse.ArgumentParser(description="Trains the probe model from its tasks alone.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the checkpoint to")
-    admission = make(parser.parse_args().out, Recipe())
+    parser.add_argument("--device", default="cpu", help="torch device to train on (default: cpu)")
+    arguments = parser.parse_args()
+    admission = make(arguments.out, Recipe(), arguments.device)
     print(json.dumps(admission, indent=2))
 
 

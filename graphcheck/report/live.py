@@ -1,7 +1,10 @@
 """Owns a run as its user follows it: a line for each cell as it ends, then the whole report."""
 
+import time
+
 from rich.console import Console
 
+from graphcheck.harness.ablate import AblateRequest, ablate
 from graphcheck.harness.environment import environment
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import load_run
@@ -9,6 +12,7 @@ from graphcheck.harness.run_matrix import run_matrix
 from graphcheck.harness.summary import num_exact
 from graphcheck.report import words
 from graphcheck.report.terminal import print_line, style_of
+from graphcheck.schema.attempt import FORCED_SUFFIX
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 
@@ -19,18 +23,54 @@ def run_and_report(request: RunRequest, console: Console) -> ExitCode:
     Raises:
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
-
-    def on_record(record: AttemptStarted | AttemptFinished) -> None:
-        if isinstance(record, AttemptFinished):
-            print_line(console, _line(record), style_of(record.verdict))
-
-    for warning in words.warnings(environment()):
-        print_line(console, warning, "yellow")
-    result = run_matrix(request, on_record)
+    _warn(console)
+    result = run_matrix(request, lambda record: _follow(record, console))
     # Tables are needed at the end alone; a run does not wait for pandas before its first cell.
     from graphcheck.report.console import render
 
     return render(load_run(result.path), console)
+
+
+def ablate_and_report(request: AblateRequest, console: Console) -> ExitCode:
+    """Runs an ablation, prints its report and returns its exit code.
+
+    Raises:
+        UsageError: an option or a file that cannot be used; nothing has started then.
+    """
+    _warn(console)
+    progress = _Progress(console)
+    result = ablate(request, progress.planned, progress.record)
+    from graphcheck.report.ablation import render_ablation
+
+    return render_ablation(load_run(result.path), console)
+
+
+class _Progress:
+    """Numbers the trials and says how long the rest may take, from the mean of those so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._total, self._done, self._began = console, 0, 0, time.monotonic()
+
+    def planned(self, num_trials: int) -> None:
+        self._total = num_trials
+
+    def record(self, record: AttemptStarted | AttemptFinished) -> None:
+        if not isinstance(record, AttemptFinished) or record.key.endswith(FORCED_SUFFIX):
+            return
+        self._done += 1
+        left = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+        line = f"[{self._done}/{self._total}] {_line(record)}"
+        print_line(self._console, f"{line}, about {left:.0f} s left" if self._done < self._total else line)
+
+
+def _warn(console: Console) -> None:
+    for warning in words.warnings(environment()):
+        print_line(console, warning, "yellow")
+
+
+def _follow(record: AttemptStarted | AttemptFinished, console: Console) -> None:
+    if isinstance(record, AttemptFinished) and not record.key.endswith(FORCED_SUFFIX):
+        print_line(console, _line(record), style_of(record.verdict))
 
 
 def _line(record: AttemptFinished) -> str:

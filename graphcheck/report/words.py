@@ -27,6 +27,13 @@ _NEXT: dict[ExitCode, str] = {
     ExitCode.TERMINATED: "run the same command again; what had finished is in {run}",
 }
 
+_NEXT_AFTER_ABLATION: dict[ExitCode, str] = {
+    ExitCode.PASS: "paste the evidence into the pull request: `graphcheck report {run} --format markdown`",
+    ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",
+}
+
+RED_BASELINE = "the baseline is red with every fix on: ablating a red engine proves nothing"
+
 CPU_ONLY_TORCH = (
     "warning: this machine has {nvidia_devices} NVIDIA device(s), but torch {torch} is a CPU build: nothing here is "
     "evidence about CUDA graphs"
@@ -43,9 +50,12 @@ def title(info: RunInfo, path: str) -> str:
     return line
 
 
-def last_line(code: ExitCode, paths: Mapping[str, str]) -> str:
+def last_line(code: ExitCode, paths: Mapping[str, str], *, is_ablation: bool = False) -> str:
     """`exit 0: pass; next: ...`; `paths` holds the folders `run` and `attempt` that the advice may name."""
-    return f"exit {int(code)}: {MEANING[code]}; next: {_NEXT[code].format_map(paths)}"
+    advice = _NEXT[code]
+    if is_ablation:
+        advice = _NEXT_AFTER_ABLATION.get(code, advice)
+    return f"exit {int(code)}: {MEANING[code]}; next: {advice.format_map(paths)}"
 
 
 def summary_line(summary: Summary, num_devices: int) -> str:

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from graphcheck.schema.base import AxisValue, Record
 
+FORCED_SUFFIX = ".forced"
+"""Ends the key of a forced pass."""
+
 
 class Cell(Record):
     """One point of a matrix: a value for each of its axes, in the matrix's order (`tp2-graph_on`)."""
@@ -52,6 +55,4 @@ class Attempt(Record):
         parts += [f"delay-{delay.name}" for delay in self.delays]
         if self.repeat:
             parts.append(f"r{self.repeat}")
-        if self.feed != "free":
-            parts.append(self.feed)
-        return ".".join(parts)
+        return ".".join(parts) + (FORCED_SUFFIX if self.feed == "forced" else "")

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from graphcheck.schema.ablation import Ablation
 from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.base import AxisValue, Record
 from graphcheck.schema.events import ErrorEvent, ExitEvent
@@ -32,6 +33,7 @@ class RunInfo(Record):
     goldens: dict[str, str] = Field(default_factory=dict, description="model/suite -> golden body sha256")
     environment: dict[str, str] = Field(default_factory=dict)
     planned: tuple[str, ...] = Field(default=(), description="attempt keys in order")
+    ablation: Ablation | None = Field(default=None, description="what an ablation was asked; None for a matrix run")
 
 
 class Stall(Record):
@@ -49,6 +51,32 @@ class Stall(Record):
     journals: tuple[Journal, ...]
     stacks: dict[int, str] = Field(default_factory=dict)
     reason: str = ""
+
+
+class Disagreement(Record):
+    """The first token that ranks picked differently: `index` counts the prompt's output, `tokens` is rank -> id."""
+
+    run: int = 0
+    step: int
+    prompt: str
+    index: int
+    tokens: dict[int, int]
+
+
+class Parting(Record):
+    """The first engine step that ranks ran with different batches: rank -> batch, in words."""
+
+    run: int = 0
+    step: int
+    batches: dict[int, str]
+
+
+class Story(Record):
+    """How the ranks of an attempt came apart, and what its forced pass adds to that."""
+
+    disagreement: Disagreement | None = None
+    parting: Parting | None = None
+    cause: str = ""
 
 
 class PromptResult(Record):
@@ -111,4 +139,5 @@ class AttemptFinished(Record):
     prompts: tuple[PromptResult, ...] = ()
     facts: AttemptFacts = AttemptFacts()
     backend: Backend | None = None
+    story: Story | None = None
     at: str

@@ -92,6 +92,7 @@ def error(kind: str = "crash", rank: int = 0, **fields: object) -> ErrorEvent:
 def test_right_answers_with_full_replay_pass() -> None:
     finished = verdict()
     assert (finished.verdict, finished.reason, finished.eligible_lane_tokens) == (Verdict.PASS, "", ELIGIBLE)
+    assert not finished.declared_eager
     assert finished.backend == Backend(graph="tape")
 
 
@@ -214,6 +215,14 @@ def test_a_fallback_of_a_batch_that_no_bucket_covers_is_none() -> None:
 def test_each_fact_gives_its_verdict_with_a_sentence(facts: dict[str, Any], expected: Verdict, reason: str) -> None:
     finished = verdict(**facts)
     assert (finished.verdict, finished.reason) == (expected, reason)
+
+
+def test_a_silent_death_is_placed_after_the_last_step_of_its_own_rank() -> None:
+    killed = (ExitEvent(rank=1, signal=9),)
+    cut = [step for step in steps() if step.rank == 0 or step.step < 2]
+    assert verdict(cut, exits=killed).reason.endswith("after step 1")
+    none = [step for step in steps() if step.rank == 0]
+    assert verdict(none, exits=killed).reason.endswith("before its first step")
 
 
 def test_exits_of_ranks_that_left_in_order_are_no_crash() -> None:

@@ -126,3 +126,15 @@ def test_models_are_found_by_shipped_name_or_folder(folder: Path, tmp_path: Path
     assert find_model(str(folder)).path == folder
     with pytest.raises(ModelError, match=r"no such folder; give a folder, or a shipped model: .*probe"):
         find_model("nothing", tmp_path)
+
+
+def test_an_added_model_is_found_by_name_in_models(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=rf"not in {tmp_path}/models; make it with `graphcheck models add smollm2`"):
+        find_model("smollm2", tmp_path / "matrices")
+    added = make_tiny_llama(tmp_path / "models" / "smollm2", num_layers=1)
+    assert find_model("smollm2", tmp_path / "matrices").path == added
+    beside = make_tiny_llama(tmp_path / "matrices" / "smollm2", num_layers=1)
+    assert find_model("smollm2", tmp_path / "matrices").path == beside, "a path wins over a name"

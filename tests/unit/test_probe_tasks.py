@@ -70,7 +70,7 @@ def test_items_come_again_in_long_prompts() -> None:
 
 
 def test_a_pair_that_comes_again_is_noticed() -> None:
-    assert repeated_pairs("copy ba be bi ba be ; copy".split()) == [("ba", "be")]
+    assert repeated_pairs(["copy", "ba", "be", "bi", "ba", "be", ";", "copy"]) == [("ba", "be")]
 
 
 def test_recall_asks_for_any_of_its_keys() -> None:

@@ -1,6 +1,7 @@
 """The report: a function of the run folder, which tells what ran, what is red and why, and what to do next."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -140,7 +141,7 @@ def test_a_pipe_gets_no_escape_codes_and_whole_lines(fake_world: FakeWorld) -> N
 def test_words_in_brackets_are_shown_as_they_are(fake_world: FakeWorld) -> None:
     run, _ = fake_world.run(fake_world.matrix(graph=["off"]), settings=("buckets=1",), command=("[red]x[/red]",))
     edited = run.info.model_copy(update={"matrix_name": "[bold]m[/bold]"})
-    assert "matrix [bold]m[/bold] on" in rendered(Run(run.path, edited, run.attempts, run.notes))
+    assert "matrix [bold]m[/bold] on" in rendered(replace(run, info=edited))
 
 
 def test_findings_of_the_audit_are_shown_even_in_a_green_cell(fake_world: FakeWorld) -> None:
@@ -153,7 +154,7 @@ def test_findings_of_the_audit_are_shown_even_in_a_green_cell(fake_world: FakeWo
     evidence = {0: finished.facts.evidence[0].model_copy(update={"audit": findings})}
     facts = finished.facts.model_copy(update={"evidence": evidence})
     attempt = RecordedAttempt(run.attempts[0].started, finished.model_copy(update={"facts": facts}))
-    text = rendered(Run(run.path, run.info, (attempt,), run.notes))
+    text = rendered(replace(run, attempts=(attempt,)))
     assert "graph_on  PASS: audit, rank 0, replay 1: tail of positions: lane 3 is 7" in text
     assert "and 1 more findings of the audit" in text
 
@@ -186,7 +187,7 @@ def test_an_nvidia_device_with_a_cpu_build_of_torch_is_warned_about_in_line_one(
 
     def first_line(**environment: str) -> str:
         info: RunInfo = run.info.model_copy(update={"environment": {"torch": "2.13.0+cpu"} | environment})
-        return rendered(Run(run.path, info, run.attempts, run.notes)).splitlines()[0]
+        return rendered(replace(run, info=info)).splitlines()[0]
 
     assert first_line(nvidia_devices="2", torch_cuda="none").startswith("warning: this machine has 2 NVIDIA device(s)")
     assert first_line(nvidia_devices="2", torch_cuda="13.0").startswith("graphcheck")
@@ -207,6 +208,8 @@ def test_a_cell_with_an_axis_of_its_own_leaves_it_empty_elsewhere(fake_world: Fa
     extra = first.model_copy(update={"attempt": first.attempt.model_copy(update={"cell": cell})})
     attempts = (*run.attempts, RecordedAttempt(extra, run.attempts[0].finished))
     rows = [
-        line.split("│")[1:3] for line in rendered(Run(run.path, run.info, attempts, ())).splitlines() if "3/3" in line
+        line.split("│")[1:3]
+        for line in rendered(replace(run, attempts=attempts, notes=())).splitlines()
+        if "3/3" in line
     ]
     assert [[value.strip() for value in row] for row in rows] == [["1", ""], ["2", ""], ["1", "4"]]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphcheck.harness.model_folder import ModelFolder, open_model
-from graphcheck.harness.resolve import resolve, resolve_for_golden
+from graphcheck.harness.resolve import forced_workload, resolve, resolve_for_golden
 from graphcheck.harness.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import GoldenStale, SuiteError
 from graphcheck.schema.golden import Golden, GoldenHeader, GoldenPrompt, GoldenStep
@@ -117,7 +117,7 @@ def test_ignore_eos_ends_at_the_goldens_length(model: ModelFolder, tmp_path: Pat
 
 
 def test_a_forced_pass_hands_out_the_goldens_ids(model: ModelFolder, tmp_path: Path) -> None:
-    requests = resolve(suite(tmp_path), model, golden(), forced=True).requests
+    requests = forced_workload(resolve(suite(tmp_path), model, golden()), golden()).requests
     assert [request.forced_ids for request in requests] == [ids for _, ids in ANSWERS.values()]
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.interrupt import Interrupted
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import Run, load_run, rejudge
-from graphcheck.harness.run_matrix import Surroundings, run_matrix
+from graphcheck.harness.run_matrix import run_matrix
 from graphcheck.harness.run_store import new_run_folder
 from graphcheck.schema.errors import GoldenCorrupt, RunFolderError
 from graphcheck.schema.exit_codes import ExitCode

@@ -82,6 +82,10 @@ def test_events_are_progress_for_a_target_without_journals() -> None:
     assert (seen.still(3.0), seen.limit) == (2.0, LIMITS.load)
     seen.see_event(step(), 4.0)
     assert (seen.still(6.0), seen.place) == (2.0, ("decode", 1))
+    seen.see_event(PhaseEvent(rank=0, phase="prefill", seconds=5.0), 7.0)
+    assert seen.stepless(8.0) == 1.0
+    seen.see_event(PhaseEvent(rank=0, phase="prefill", seconds=8.0), 9.0)
+    assert seen.stepless(10.0) == 3.0
 
 
 def test_errors_and_evidence_are_not_progress() -> None:
@@ -138,7 +142,7 @@ def test_the_first_step_of_each_kind_and_shape_is_left_out() -> None:
     for first in (step(seconds=8.0), step(seconds=8.0, bucket=4), step(seconds=8.0, bucket=4, replayed=True)):
         seen.see_event(first, 1.0)
     seen.see_event(step(seconds=8.0, phase="prefill"), 1.0)
-    assert seen.limit == LIMITS.ceiling, "no step has been timed"
+    assert seen.limit == min(LIMITS.factor * 8.0, LIMITS.ceiling), "no other step has been timed"
     seen.see_event(step(seconds=0.3, bucket=4), 1.0)
     assert seen.limit == pytest.approx(6.0)
 
@@ -211,3 +215,13 @@ def test_only_the_ranks_asked_about_count_and_one_without_a_stack_did_nothing() 
     first, second = {0: stack(line=1), 1: stack()}, {0: stack(line=2), 1: stack()}
     assert not moved([1, 2], first, second)
     assert moved([0, 1], first, second)
+
+
+def test_a_hang_in_the_first_steps_is_not_waited_for_until_the_ceiling() -> None:
+    seen = watch()
+    assert seen.limit == LIMITS.start
+    seen.see_event(step(seconds=0.01), 1.0)
+    assert seen.limit == LIMITS.floor, "a first step pays for warming up, so it bounds the others from above"
+    seen.see_event(step(seconds=0.02, bucket=4), 2.0)
+    seen.see_event(step(seconds=0.2, bucket=4), 3.0)
+    assert seen.limit == pytest.approx(LIMITS.factor * 0.2)

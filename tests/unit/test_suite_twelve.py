@@ -1,18 +1,12 @@
 """Owns the proof that the suite `twelve`, answered right, drives the scheduler through what it is made for."""
 
-import tomllib
 from dataclasses import dataclass
-
-import pytest
-from tokenizers import Tokenizer
 
 from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.request import Request
 from graphcheck.engine.scheduler import Scheduler
-from graphcheck.models.probe_tasks import EOS, TASKS, answer
-from graphcheck.schema.matrix import Matrix
+from graphcheck.models.probe_tasks import EOS, answer
 from graphcheck.schema.suite import Prompt, Suite
-from graphcheck.shipped import matrices_dir, models_dir
 
 BUCKETS = (1, 2, 4, 8)
 

@@ -1,0 +1,133 @@
+"""Owns an ablation: the baseline once, each fix off in the cells where it can act, everything back on at the end."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from graphcheck.harness.delays import parse_delays
+from graphcheck.harness.execute import Execution, Surroundings
+from graphcheck.harness.findings import RESTORED_REPEAT, ablation_exit_code
+from graphcheck.harness.prepare import Ready, Unready, prepare
+from graphcheck.harness.request import Plan, RunRequest, make_plan
+from graphcheck.harness.run_attempt import Record
+from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.run_matrix import RunResult, describe_run, record_run
+from graphcheck.harness.run_store import RunStore, new_run_folder
+from graphcheck.schema.ablation import Ablation
+from graphcheck.schema.attempt import Attempt, Delay
+from graphcheck.schema.capabilities import Capabilities, FixInfo
+from graphcheck.schema.errors import UsageError
+from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.run import AttemptFinished
+from graphcheck.schema.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class AblateRequest:
+    """The options of `graphcheck ablate`: what to run, which fixes (all if none is named), and how often."""
+
+    run: RunRequest
+    fixes: tuple[str, ...] = ()
+    repeats: int = 1
+    expect: tuple[str, ...] = ()
+    delays: tuple[str, ...] = ()
+
+
+def ablate(
+    request: AblateRequest,
+    on_plan: Callable[[int], None],
+    on_record: Record,
+    surroundings: Surroundings | None = None,
+) -> RunResult:
+    """Runs an ablation and returns 0 if every fix is proven, 7 if not.
+
+    `on_plan` hears how many trials there will be, `on_record` of each as it starts and ends. A red baseline ends it at
+    once with the baseline's own exit code: ablating a red engine proves nothing.
+
+    Raises:
+        UsageError: an option or a file that cannot be used; nothing has started then.
+    """
+    surroundings = surroundings or Surroundings()
+    plan = make_plan(request.run, surroundings.load_target)
+    prepared = prepare(plan, request.run)
+    ablation = _ablation(request, plan, prepared)
+    store = RunStore(new_run_folder(request.run.run_dir, datetime.now()))
+    trials = list(_trials(ablation, prepared))
+    info = describe_run(request.run, plan, prepared).model_copy(
+        update={"ablation": ablation, "planned": tuple(one.planned.attempt.key for one in trials)}
+    )
+
+    on_plan(len(trials))
+
+    def run_all() -> ExitCode:
+        execution = Execution(plan, store, on_record, surroundings)
+        baseline, rest = trials[: len(prepared)], trials[len(prepared) :]
+        if all(_is_usable(execution.run(one)) for one in baseline):
+            for one in rest:
+                execution.run(one)
+        run = load_run(store.path)
+        return ablation_exit_code(run.info, run.attempts)
+
+    return record_run(store, info, plan, prepared, run_all)
+
+
+def _is_usable(baseline: AttemptFinished) -> bool:
+    """Green, or skipped: a cell that has no device here says nothing about the engine."""
+    return baseline.verdict.is_green or baseline.verdict is Verdict.SKIPPED
+
+
+def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> Ablation:
+    fixes = _fixes(request.fixes, plan.capabilities)
+    cells = {
+        fix.name: tuple(
+            one.planned.attempt.cell.name for one in prepared if fix.signature.acts_in(one.planned.settings)
+        )
+        for fix in fixes
+    }
+    return Ablation(
+        fixes=fixes,
+        cells=cells,
+        num_selected_cells=len(prepared),
+        repeats=request.repeats,
+        expect=tuple(_verdict(name) for name in request.expect),
+        delays=parse_delays(request.delays, plan.capabilities),
+    )
+
+
+def _trials(ablation: Ablation, prepared: Sequence[Ready | Unready]) -> Iterator[Ready | Unready]:
+    """Every attempt in order: baseline, then fix by fix (bare before delayed), then all fixes back on."""
+    yield from prepared
+    for fix in ablation.fixes:
+        here = [one for one in prepared if one.planned.attempt.cell.name in ablation.cells[fix.name]]
+        for delays in ((), ablation.delays) if ablation.delays else ((),):
+            for repeat in range(ablation.repeats):
+                for one in here:
+                    yield _varied(one, fixes_off=(fix.name,), delays=delays, repeat=repeat)
+    for one in prepared:
+        yield _varied(one, repeat=RESTORED_REPEAT)
+
+
+def _varied(
+    one: Ready | Unready, *, fixes_off: tuple[str, ...] = (), delays: tuple[Delay, ...] = (), repeat: int
+) -> Ready | Unready:
+    attempt = Attempt(cell=one.planned.attempt.cell, fixes_off=fixes_off, delays=delays, repeat=repeat)
+    return replace(one, planned=replace(one.planned, attempt=attempt))
+
+
+def _fixes(names: Sequence[str], capabilities: Capabilities) -> tuple[FixInfo, ...]:
+    if not capabilities.fixes:
+        raise UsageError(f"target {capabilities.target!r}", "it has no fixes to switch off", "ablate another target")
+    for name in names:
+        if capabilities.fix(name) is None:
+            choices = ", ".join(fix.name for fix in capabilities.fixes)
+            raise UsageError(
+                f"--fix {name}", f"target {capabilities.target!r} has no such fix", f"choose from {choices}"
+            )
+    return tuple(fix for fix in capabilities.fixes if not names or fix.name in names)
+
+
+def _verdict(name: str) -> Verdict:
+    red = [verdict for verdict in Verdict if not verdict.is_green]
+    if name not in red:
+        raise UsageError(f"--expect {name}", "not a verdict that a fault can have", f"choose from {', '.join(red)}")
+    return Verdict(name)

@@ -1,0 +1,53 @@
+"""Owns running prepared attempts one after the other: which are skipped, which cannot start, which run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from graphcheck.harness.devices import DeviceCheck, count_devices
+from graphcheck.harness.prepare import Ready, Unready
+from graphcheck.harness.request import Plan
+from graphcheck.harness.run_attempt import Attempter, Record, started_record
+from graphcheck.harness.run_store import RunStore, timestamp
+from graphcheck.harness.supervise import SYSTEM_CLOCK, Clock
+from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted
+from graphcheck.schema.verdicts import Verdict
+from graphcheck.targets.base import Target
+from graphcheck.targets.registry import load_target
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run takes from the world around it."""
+
+    load_target: Callable[[str], Target] = load_target
+    count_devices: Callable[[str], int] = count_devices
+    clock: Clock = field(default=SYSTEM_CLOCK)
+
+
+class Execution:
+    """An open run. Every record is on disk before the next thing happens; `on_record` then hears of it."""
+
+    def __init__(self, plan: Plan, store: RunStore, on_record: Record, surroundings: Surroundings) -> None:
+        self._store, self._on_record = store, on_record
+        self._devices = DeviceCheck(plan.capabilities, surroundings.count_devices)
+        self._attempter = Attempter(plan, store, surroundings.clock, self._record)
+
+    def run(self, one: Ready | Unready) -> AttemptFinished:
+        """Runs one attempt; whatever goes wrong in it is its verdict."""
+        lack = self._devices.lack(one.planned.settings)
+        if lack is None and isinstance(one, Ready):
+            return self._attempter.run(one)
+        self._record(started_record(one))
+        if lack is not None:
+            verdict, reason, facts = Verdict.SKIPPED, lack, AttemptFacts(skipped=lack)
+        else:
+            assert isinstance(one, Unready)
+            verdict, reason, facts = one.verdict, one.reason, AttemptFacts()
+        key = one.planned.attempt.key
+        finished = AttemptFinished(key=key, verdict=verdict, reason=reason, facts=facts, at=timestamp())
+        self._record(finished)
+        return finished
+
+    def _record(self, entry: AttemptStarted | AttemptFinished) -> None:
+        self._store.append(entry)
+        self._on_record(entry)

@@ -1,0 +1,40 @@
+"""Owns rates of repeated trials and their exact confidence intervals."""
+
+from collections.abc import Callable
+from math import comb
+
+CONFIDENCE = 0.95
+_BISECTIONS = 60
+
+
+def interval(hits: int, trials: int) -> tuple[float, float]:
+    """The exact two-sided interval of a binomial rate (Clopper & Pearson 1934), at CONFIDENCE.
+
+    Raises:
+        ValueError: there is no such rate.
+    """
+    if not 0 <= hits <= trials or trials == 0:
+        raise ValueError(f"{hits} of {trials}: a rate needs at least one trial and no more hits than that")
+    tail = (1 - CONFIDENCE) / 2
+    low = 0.0 if hits == 0 else _solve(lambda rate: 1 - _at_most(hits - 1, trials, rate), tail)
+    high = 1.0 if hits == trials else 1 - _solve(lambda rate: _at_most(hits, trials, 1 - rate), tail)
+    return low, high
+
+
+def describe(hits: int, trials: int) -> str:
+    """`7/10, 95 % 35-93 %`."""
+    low, high = interval(hits, trials)
+    return f"{hits}/{trials}, {CONFIDENCE * 100:.0f} % {low * 100:.0f}-{high * 100:.0f} %"
+
+
+def _at_most(hits: int, trials: int, rate: float) -> float:
+    return sum(comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(hits + 1))
+
+
+def _solve(rising: Callable[[float], float], wanted: float) -> float:
+    """The rate at which a function that rises from 0 to 1 takes the value `wanted`."""
+    low, high = 0.0, 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return (low + high) / 2

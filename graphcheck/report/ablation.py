@@ -1,0 +1,84 @@
+"""Owns how an ablation looks in a terminal: fixes by cells, the finding on each fix, the hang as a story."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from graphcheck.harness.findings import ablation_exit_code, baseline, find
+from graphcheck.harness.run_folder import RecordedAttempt, Run
+from graphcheck.harness.summary import summarize
+from graphcheck.report import words
+from graphcheck.report.console import num_devices
+from graphcheck.report.explain import explain
+from graphcheck.report.terminal import RED, print_line, style_of
+from graphcheck.schema.ablation import CellEffect, FixFinding
+from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.verdicts import Verdict
+
+
+def render_ablation(run: Run, console: Console) -> ExitCode:
+    """Prints an ablation, its exit code in words on the last line, and returns that code."""
+    print_line(console, words.title(run.info, str(run.path)), "bold")
+    first = baseline(run.attempts)
+    code = ablation_exit_code(run.info, run.attempts)
+    summary = summarize(run.info.model_copy(update={"planned": tuple(a.started.key for a in first)}), first)
+    print_line(console, f"baseline: {words.summary_line(summary, num_devices(run))}")
+    if code not in (ExitCode.PASS, ExitCode.UNPROVEN):
+        _explain_baseline(first, console)
+        print_line(console, words.RED_BASELINE, RED)
+    else:
+        findings = find(run.info, run.attempts)
+        console.print(table(findings, [attempt.started.attempt.cell.name for attempt in first]))
+        for finding in findings:
+            style = "green" if finding.finding.is_proof else RED
+            print_line(console, f"{finding.fix}  {finding.finding}: {finding.reason}", style)
+        _explain_hang(run, console)
+        proven = sum(finding.finding.is_proof for finding in findings)
+        print_line(console, f"{proven}/{len(findings)} fixes proven necessary", "bold")
+    paths = {"run": str(run.path), "attempt": str(run.attempt_dir(""))}
+    print_line(console, words.last_line(code, paths, is_ablation=True), "green" if code is ExitCode.PASS else RED)
+    return code
+
+
+def table(findings: Sequence[FixFinding], cells: Sequence[str]) -> Table:
+    """One row a fix, one column a cell; `-` where the fix cannot act, so that the cell was not run."""
+    grid = Table("fix off", *cells, "finding")
+    for finding in findings:
+        effects = {effect.cell: effect for effect in finding.effects}
+        style = "green" if finding.finding.is_proof else RED
+        row = [_effect(effects[cell]) if cell in effects else Text("-") for cell in cells]
+        grid.add_row(finding.fix, *row, Text(finding.finding, style=style))
+    return grid
+
+
+def _effect(effect: CellEffect) -> Text:
+    """Which verdicts came, how often if there were several trials, and where the effect showed first."""
+    if not effect.verdicts:
+        return Text(words.UNFINISHED, style=RED)
+    counts = {verdict: effect.verdicts.count(verdict) for verdict in dict.fromkeys(effect.verdicts)}
+    text = Text()
+    for verdict, count in counts.items():
+        times = f" {count}/{len(effect.verdicts)}" if len(effect.verdicts) > 1 else ""
+        # Here a red verdict is what was looked for, and a green one is the surprise.
+        text.append(f"{verdict}{times} ", style=style_of(Verdict.SKIPPED) if verdict.is_green else "bold")
+    return text.append(effect.where)
+
+
+def _explain_baseline(attempts: Sequence[RecordedAttempt], console: Console) -> None:
+    for attempt in attempts:
+        for line in explain(attempt):
+            print_line(console, f"{attempt.started.key}  {line}")
+
+
+def _explain_hang(run: Run, console: Console) -> None:
+    """The first hang of each fix, told as a story; the others are in the run folder."""
+    told: set[tuple[str, ...]] = set()
+    for attempt in run.attempts:
+        finished, fixes = attempt.finished, attempt.started.attempt.fixes_off
+        if finished is None or finished.verdict is not Verdict.HANG or fixes in told:
+            continue
+        told.add(fixes)
+        for number, line in enumerate(explain(attempt)):
+            print_line(console, f"{attempt.started.key}  {line}" if number == 0 else f"  {line}")

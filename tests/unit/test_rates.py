@@ -1,0 +1,30 @@
+"""Exact binomial intervals against published and closed-form values."""
+
+import pytest
+
+from graphcheck.harness.rates import describe, interval
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "low", "high"),
+    [
+        (7, 10, 0.34755, 0.93326),
+        (1, 20, 0.00127, 0.24873),
+        (50, 100, 0.39832, 0.60168),
+        (0, 10, 0.0, 1 - 0.025 ** (1 / 10)),
+        (10, 10, 0.025 ** (1 / 10), 1.0),
+        (0, 1, 0.0, 0.975),
+    ],
+)
+def test_interval_is_clopper_pearsons(hits: int, trials: int, low: float, high: float) -> None:
+    assert interval(hits, trials) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_rate_reads_as_hits_of_trials_with_its_interval() -> None:
+    assert describe(7, 10) == "7/10, 95 % 35-93 %"
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(1, 0), (3, 2), (-1, 4)])
+def test_rate_that_cannot_be_is_refused(hits: int, trials: int) -> None:
+    with pytest.raises(ValueError, match="at least one trial"):
+        interval(hits, trials)
