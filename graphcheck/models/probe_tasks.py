@@ -72,11 +72,12 @@ def answer(text: str) -> str:
 def _items(rng: Random, pool: Sequence[str], after: str, count: int, seen: set[tuple[str, str]]) -> list[str]:
     """`count` items of `pool` that follow the word `after`; no pair is in `seen` already, all are added to it."""
     items: list[str] = []
-    for _ in range(count):
-        item = rng.choice([item for item in pool if (after, item) not in seen])
-        seen.add((after, item))
-        items.append(item)
-        after = item
+    while len(items) < count:
+        item = rng.choice(pool)
+        if (after, item) not in seen:
+            seen.add((after, item))
+            items.append(item)
+            after = item
     return items
 
 

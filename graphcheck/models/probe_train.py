@@ -36,9 +36,10 @@ class Recipe:
     batch_size: int = 32
     learning_rate: float = 3e-3
     warm_up_steps: int = 100
-    first_tokens: int = 28
+    first_tokens: int = 20
     most_tokens: int = 128
     spread_tokens: int = 24
+    full_share: float = 0.4
     grown_at: float = 0.4
     faults_from: float = 0.45
     falling_from: float = 0.5
@@ -130,9 +131,9 @@ def train(recipe: Recipe, device: str) -> LlamaForCausalLM:
 
 
 def _length(rng: Random, recipe: Recipe, done: float) -> int:
-    """Tokens of a batch's longest sequence: up to a bound that grows, and near it more often than far below."""
+    """Tokens of a batch's longest sequence: a bound that grows, in `full_share` of the batches, else anything below."""
     bound = recipe.first_tokens + (recipe.most_tokens - recipe.first_tokens) * min(1.0, done / recipe.grown_at)
-    return round(rng.triangular(recipe.first_tokens, bound, bound))
+    return round(bound if rng.random() < recipe.full_share else rng.uniform(recipe.first_tokens, bound))
 
 
 def _schedule(recipe: Recipe, step: int, done: float) -> float:
