@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.golden_store import write_golden
 from graphcheck.harness.model_folder import open_model
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import Run, load_run
-from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.run_matrix import run_matrix
 from graphcheck.harness.suite_file import load_suite
 from graphcheck.harness.supervise import Clock

@@ -38,6 +38,7 @@ class Auditor:
         self._replay = 0
         self._expected_kv: tuple[torch.Tensor, torch.Tensor] | None = None
         self._written: torch.Tensor | None = None
+        self._forbidden: torch.Tensor | None = None
         self.findings: list[Finding] = []
 
     def captured(self, inputs: StepInputs) -> None:
@@ -68,16 +69,22 @@ class Auditor:
         self._poison_kv(padded, live)
 
     def after_replay(self) -> None:
-        """Checks that no key or value changed but those of the live lanes' own slots and of the dummy page."""
+        """Checks that no key or value changed but those of the live lanes' own slots and of the dummy page.
+
+        Takes the NaN back: an eager step may follow, and what is new in its pages is read and then masked.
+        """
         assert self._expected_kv is not None
         assert self._written is not None
+        assert self._forbidden is not None
         for name, now, before in zip(("keys", "values"), self._slots(), self._expected_kv, strict=True):
             same = (now == before) | (now.isnan() & before.isnan())
             changed = (~same).flatten(3).any(-1).any(0).any(0) & ~self._written
             if changed.any():
                 slot = int(changed.nonzero()[0])
                 self.found("tail", f"kv_cache.{name}", f"slot {slot} changed, which no live lane may write")
-        self._expected_kv = self._written = None
+        for tensor in self._slots():
+            tensor[:, :, self._forbidden] = _MASKED_POISON
+        self._expected_kv = self._written = self._forbidden = None
 
     def _poison_kv(self, padded: HostBatch, live: int) -> None:
         size, (keys, values) = self._kv_cache.page_size, self._slots()
@@ -92,9 +99,10 @@ class Auditor:
                 readable[page * size : (page + 1) * size] = True
                 held = min(max(int(padded.positions[row]) - index * size, 0), size)
                 valid[page * size : page * size + held] = True
+        self._forbidden = (~readable).to(keys.device)
         for tensor in (keys, values):
             tensor[:, :, (readable & ~valid).to(tensor.device)] = _MASKED_POISON
-            tensor[:, :, (~readable).to(tensor.device)] = float("nan")
+            tensor[:, :, self._forbidden] = float("nan")
         self._expected_kv = keys.clone(), values.clone()
         written = torch.zeros(num_slots, dtype=torch.bool)
         written[DUMMY_PAGE * size : (DUMMY_PAGE + 1) * size] = True

@@ -77,7 +77,6 @@ class Engine:
         self._fallback = fallback_reason(config) if config.graph else None
         self._fallbacks: Counter[str] = Counter()
         self._eager_lane_tokens = 0
-        self._num_steps = 0
 
     @property
     def graph_backend(self) -> str | None:
@@ -139,9 +138,8 @@ class Engine:
             except RequestError as error:
                 report(error)
         while (step := scheduler.next_step()) is not None:
-            self._num_steps += 1
             self._journal.phase(step.phase)
-            self._journal.step(self._num_steps)
+            self._journal.step(step.number)
             started = time.perf_counter()
             done = self._read(step, self._prefill(step) if step.phase == "prefill" else self._decode(step), started)
             report(done)

@@ -153,11 +153,12 @@ class JournalWriter:
         self._words[self._base + Word.PHASE] = PHASES.index(phase)
 
     def step(self, number: int) -> None:
-        """Step `number` (counted from 1 over the life of the rank) has begun."""
+        """The scheduler's step `number` has begun. Numbers start again with each run, so a unit counts as well."""
         self._words[self._base + Word.STEP] = number
+        self.unit()
 
     def unit(self) -> None:
-        """One more unit of load or capture is done."""
+        """One more unit of work is done: a layer loaded, a bucket captured, a step begun."""
         self._words[self._base + Word.UNIT] += 1
 
     def beat(self) -> None:

@@ -33,7 +33,7 @@ class Recipe:
 
     seed: int = 0
     num_steps: int = 6000
-    batch_size: int = 32
+    batch_size: int = 128
     learning_rate: float = 3e-3
     warm_up_steps: int = 100
     first_tokens: int = 20

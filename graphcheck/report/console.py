@@ -47,7 +47,7 @@ def _explain(run: Run, console: Console) -> None:
     for (verdict, lines), keys in stories.items():
         for number, line in enumerate(lines):
             if number == 0:
-                print_line(console, f"{', '.join(keys)}  {verdict or words.UNFINISHED}: {line}", style_of(verdict))
+                print_line(console, f"{words.names(keys)}  {verdict or words.UNFINISHED}: {line}", style_of(verdict))
             else:
                 print_line(console, f"  {line}")
 

@@ -11,6 +11,7 @@ UNFINISHED = "UNFINISHED"
 """Shown for a cell that has no verdict because the run ended first."""
 
 EAGER_BY_DECLARATION = "PASS (eager by declaration)"
+MOST_NAMES = 4
 
 _NEXT: dict[ExitCode, str] = {
     ExitCode.PASS: "switch a fix off and see what it prevents: `graphcheck run matrix --disable-fix NAME`, "
@@ -19,7 +20,8 @@ _NEXT: dict[ExitCode, str] = {
     ExitCode.HANG: "compare the ranks' last tags above; their logs and stacks are in {attempt}",
     ExitCode.CRASH: "read the ranks' logs in {attempt}",
     ExitCode.VACUOUS: "read above which path was not taken; a green that did not take it would prove nothing",
-    ExitCode.GOLDEN: "if model and suite are as intended, make the golden again: `graphcheck golden regen`",
+    ExitCode.GOLDEN: "if model and suite are as intended, make the golden again with the same matrix and model: "
+    "`graphcheck golden regen [MATRIX] [--model DIR]`",
     ExitCode.UNPROVEN: "read above which fix showed no effect",
     ExitCode.INCOMPLETE: "run the same command where every cell has its devices, or accept skipped cells with "
     "`--allow-skipped`; what had finished is in {run}",
@@ -38,6 +40,12 @@ CPU_ONLY_TORCH = (
     "warning: this machine has {nvidia_devices} NVIDIA device(s), but torch {torch} is a CPU build: nothing here is "
     "evidence about CUDA graphs"
 )
+
+
+def names(keys: Sequence[str]) -> str:
+    """Attempts that share a story, the first few by name."""
+    more = len(keys) - MOST_NAMES
+    return ", ".join(keys[:MOST_NAMES]) + (f" and {more} more cells" if more > 0 else "")
 
 
 def title(info: RunInfo, path: str) -> str:

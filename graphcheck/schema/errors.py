@@ -51,12 +51,6 @@ class TargetError(GraphcheckError):
     exit_code = ExitCode.CRASH
 
 
-class BackendRequired(GraphcheckError):
-    """`--require-backend` asked for a backend that no cell ran on."""
-
-    exit_code = ExitCode.VACUOUS
-
-
 class GoldenError(GraphcheckError):
     """A golden that cannot be trusted."""
 

@@ -1,5 +1,7 @@
 """Audit and twin capture: silent on a right engine, and each clause has a planted break that they name."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -38,6 +40,20 @@ def test_right_engine_has_no_finding_and_the_audit_changes_no_bit(make_engine: E
     assert watched.counters().findings == ()
     assert [step.logits_sha for step in after.steps] == [step.logits_sha for step in before.steps]
     assert plain.counters().findings is None
+
+
+@pytest.mark.parametrize("kv", ["paged", "static"])
+def test_eager_step_between_audited_replays_is_not_poisoned(make_engine: EngineMaker, kv: str) -> None:
+    requests = [
+        Request(**{**vars(request), "arrival": 2 * number, "max_new_tokens": 24})
+        for number, request in enumerate(random_requests(12, vocab=VOCAB))
+    ]
+    settings: dict[str, int | str] = {"graph": "on", "logits": "digest", "kv": kv, "lanes": 12, "buckets": "1,2,4"}
+    plain, watched = make_engine(**settings), make_engine(**settings, audit="on")
+    before, after = run_engine(plain, requests), run_engine(watched, requests)
+    replayed = [step.replayed for step in after.steps if step.phase == "decode"]
+    assert (True, False) in set(pairwise(replayed)), "eager follows a replay"
+    assert [step.logits_sha for step in after.steps] == [step.logits_sha for step in before.steps]
 
 
 BROKEN_BUFFERS = {

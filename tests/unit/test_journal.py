@@ -26,7 +26,7 @@ def test_counters_are_read_as_written_and_ranks_are_apart(memory: JournalMemory)
     writer.beat()
     writer.finished()
     record = memory.snapshot(1)
-    assert (record.phase, record.step, record.unit, record.beat, record.finished) == ("decode", 7, 1, 1, True)
+    assert (record.phase, record.step, record.unit, record.beat, record.finished) == ("decode", 7, 2, 1, True)
     other = memory.snapshot(0)
     assert (other.phase, other.step, other.unit, other.beat, other.finished) == ("start", 0, 0, 0, False)
 

@@ -90,9 +90,11 @@ def test_cells_with_the_same_story_share_it(fake_world: FakeWorld) -> None:
     run, _ = fake_world.run(fake_world.matrix(tp=[1, 2, 4], graph=["on"]), fixes_off=("refresh",))
     text = rendered(run)
     assert text.count("engine step 4, lane 0 of 3") == 1
-    assert (
-        "\n" + ", ".join(f"tp{tp}-graph_on.no-refresh" for tp in (1, 2, 4)) + "  TOKENS: 3 of 3 prompts differ" in text
-    )
+    keys = ", ".join(f"tp{tp}-graph_on.no-refresh" for tp in (1, 2, 4))
+    assert f"\n{keys}  TOKENS: 3 of 3 prompts differ" in text
+    many, _ = fake_world.run(fake_world.matrix(graph=["on"], lanes=[3, 4, 5, 6, 7, 8]), fixes_off=("refresh",))
+    keys = ", ".join(f"graph_on-lanes{lanes}.no-refresh" for lanes in (3, 4, 5, 6))
+    assert f"\n{keys} and 2 more cells  TOKENS:" in rendered(many)
 
 
 def test_what_is_neither_red_nor_plainly_green_is_shown_and_counted(fake_world: FakeWorld) -> None:
