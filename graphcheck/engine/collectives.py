@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import torch
 import torch.distributed as dist
 
-from graphcheck.engine.graphs.base import GraphBackend
+from graphcheck.engine.graphs.base import LAUNCH, WAIT, GraphBackend
 from graphcheck.engine.numerics import tree_sum
 from graphcheck.engine.site_names import LM_HEAD_GATHER
 from graphcheck.engine.sites import FixSites
@@ -136,7 +136,7 @@ class StagedCollectives:
             ticket.work = None
             ticket.deliver()
 
-        self._backend.call(finish, f"wait {ticket.site}")
+        self._backend.call(finish, f"{WAIT} {ticket.site}")
 
     def end_step(self) -> None:
         """See Collectives.end_step. With every result joined where it is used, nothing is left to join here."""
@@ -159,7 +159,7 @@ class StagedCollectives:
             ticket.work = ticket.start()
             self.num_launched += 1
 
-        self._backend.call(start, f"launch {ticket.site}")
+        self._backend.call(start, f"{LAUNCH} {ticket.site}")
         return ticket
 
     def _gathered(self, sent: torch.Tensor) -> torch.Tensor:

@@ -92,7 +92,7 @@ class GraphRunner:
                 self._graphs[key] = self._backend.capture(key, step)
             self._visits[key] = visits
             if self._auditor is not None:
-                self._auditor.captured(self._inputs)
+                self._auditor.captured(self._graphs[key], self._inputs)
                 self._capture_twin(self._auditor, key, step)
             captured()
 

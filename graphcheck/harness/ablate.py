@@ -6,7 +6,7 @@ from datetime import datetime
 
 from graphcheck.harness.delays import parse_delays
 from graphcheck.harness.execute import Execution, Surroundings
-from graphcheck.harness.findings import RESTORED_REPEAT, ablation_exit_code
+from graphcheck.harness.findings import RESTORED_REPEAT, ablation_exit_code, is_usable
 from graphcheck.harness.prepare import Ready, Unready, prepare
 from graphcheck.harness.request import Plan, RunRequest, make_plan
 from graphcheck.harness.run_attempt import Record
@@ -18,7 +18,6 @@ from graphcheck.schema.attempt import Attempt, Delay
 from graphcheck.schema.capabilities import Capabilities, FixInfo
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.exit_codes import ExitCode
-from graphcheck.schema.run import AttemptFinished
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -52,28 +51,23 @@ def ablate(
     prepared = prepare(plan, request.run)
     ablation = _ablation(request, plan, prepared)
     store = RunStore(new_run_folder(request.run.run_dir, datetime.now()))
+    baseline = list(_intact(ablation, prepared, repeat=0))
     trials = list(_trials(ablation, prepared))
-    info = describe_run(request.run, plan, prepared).model_copy(
-        update={"ablation": ablation, "planned": tuple(one.planned.attempt.key for one in trials)}
-    )
-
-    on_plan(len(trials))
+    # Where nothing is switched off, nothing needs to be put back.
+    rest = [*trials, *_intact(ablation, prepared, repeat=RESTORED_REPEAT)] if trials else []
+    planned = tuple(one.planned.attempt.key for one in (*baseline, *rest))
+    info = describe_run(request.run, plan, prepared).model_copy(update={"ablation": ablation, "planned": planned})
+    on_plan(len(planned))
 
     def run_all() -> ExitCode:
         execution = Execution(plan, store, on_record, surroundings)
-        baseline, rest = trials[: len(prepared)], trials[len(prepared) :]
-        if all(_is_usable(execution.run(one)) for one in baseline):
+        if all(is_usable(execution.run(one)) for one in baseline):
             for one in rest:
                 execution.run(one)
         run = load_run(store.path)
         return ablation_exit_code(run.info, run.attempts)
 
     return record_run(store, info, plan, prepared, run_all)
-
-
-def _is_usable(baseline: AttemptFinished) -> bool:
-    """Green, or skipped: a cell that has no device here says nothing about the engine."""
-    return baseline.verdict.is_green or baseline.verdict is Verdict.SKIPPED
 
 
 def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> Ablation:
@@ -94,21 +88,29 @@ def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unr
     )
 
 
+def _intact(ablation: Ablation, prepared: Sequence[Ready | Unready], repeat: int) -> Iterator[Ready | Unready]:
+    """Every cell with every fix on; then delayed, because a delay that alone turns a cell red would prove nothing."""
+    for delays in _injections(ablation):
+        for one in prepared:
+            yield _varied(one, delays=delays, repeat=repeat)
+
+
 def _trials(ablation: Ablation, prepared: Sequence[Ready | Unready]) -> Iterator[Ready | Unready]:
-    """Every attempt in order: baseline, then fix by fix (bare before delayed), then all fixes back on."""
-    yield from prepared
+    """Fix by fix, bare before delayed, in the cells where it can act."""
     for fix in ablation.fixes:
         here = [one for one in prepared if one.planned.attempt.cell.name in ablation.cells[fix.name]]
-        for delays in ((), ablation.delays) if ablation.delays else ((),):
+        for delays in _injections(ablation):
             for repeat in range(ablation.repeats):
                 for one in here:
                     yield _varied(one, fixes_off=(fix.name,), delays=delays, repeat=repeat)
-    for one in prepared:
-        yield _varied(one, repeat=RESTORED_REPEAT)
+
+
+def _injections(ablation: Ablation) -> tuple[tuple[Delay, ...], ...]:
+    return ((), ablation.delays) if ablation.delays else ((),)
 
 
 def _varied(
-    one: Ready | Unready, *, fixes_off: tuple[str, ...] = (), delays: tuple[Delay, ...] = (), repeat: int
+    one: Ready | Unready, *, fixes_off: tuple[str, ...] = (), delays: tuple[Delay, ...], repeat: int
 ) -> Ready | Unready:
     attempt = Attempt(cell=one.planned.attempt.cell, fixes_off=fixes_off, delays=delays, repeat=repeat)
     return replace(one, planned=replace(one.planned, attempt=attempt))

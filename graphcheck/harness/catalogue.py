@@ -5,6 +5,7 @@ from collections.abc import Callable
 from graphcheck import shipped
 from graphcheck.harness.matrix_file import load_matrix
 from graphcheck.harness.suite_file import load_suite
+from graphcheck.models import ADDABLE
 from graphcheck.targets.registry import TARGETS, load_target
 
 
@@ -25,7 +26,9 @@ def _suites() -> list[tuple[str, str]]:
 
 
 def _models() -> list[tuple[str, str]]:
-    return [(config.parent.name, str(config.parent)) for config in sorted(shipped.models_dir().glob("*/config.json"))]
+    folders = sorted(config.parent for config in shipped.models_dir().glob("*/config.json"))
+    addable = [(name, f"{model.title}; made by `graphcheck models add {name}`") for name, model in ADDABLE.items()]
+    return [(folder.name, str(folder)) for folder in folders] + addable
 
 
 def _targets() -> list[tuple[str, str]]:

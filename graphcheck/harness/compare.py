@@ -24,12 +24,16 @@ _ORDER = tuple(Outcome)
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one transcript shows: its outcome, and the token at which it first leaves the golden."""
+    """What one transcript shows: its outcome, and the token at which it first leaves the golden.
+
+    `loop` is the period in tokens of the loop that it ends in, unless the golden ends in the same.
+    """
 
     transcript: Transcript
     outcome: Outcome
     step: int = 0
     detail: str = ""
+    loop: int | None = None
 
 
 def compare(
@@ -72,9 +76,11 @@ def _read(golden: GoldenPrompt, answer: Transcript, forced: Transcript | None) -
     outcome, detail = _classify(golden.ids, answer, forced)
     where = f" on rank {answer.rank}{_in_pass(answer.run)}"
     period = _loop_period(answer.ids)
-    if outcome is not Outcome.COLLAPSE and period and period != _loop_period(golden.ids):
+    if outcome is Outcome.COLLAPSE or period == _loop_period(golden.ids):
+        period = None
+    if period is not None:
         where += f", ending in a loop of {period}"
-    return _Reading(answer, outcome, step, detail + where)
+    return _Reading(answer, outcome, step, detail + where, period)
 
 
 def _first_difference(expected: Sequence[int], answer: Transcript) -> int | None:
@@ -126,6 +132,7 @@ def _result(golden: GoldenPrompt, different: Sequence[_Reading]) -> PromptResult
         bucket=token.bucket if token else None,
         live=token.live if token else None,
         detail=worst.detail,
+        loop=next((reading.loop for reading in different if reading.loop is not None), None),
     )
 
 

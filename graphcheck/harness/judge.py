@@ -109,7 +109,7 @@ def judge(
         prompts=case.prompts,
         facts=facts,
         backend=next((facts.evidence[rank].backend for rank in sorted(facts.evidence)), None),
-        story=tell(steps, verdict, forced.finished if forced is not None else None),
+        story=tell(steps, facts.stall, verdict, forced.finished if forced is not None else None),
         at=at,
     )
 
@@ -168,6 +168,15 @@ def _tokens(case: Case) -> str | None:
     return f"{len(wrong)} of {len(case.prompts)} prompts differ; first {first.prompt!r} at token {first.step}"
 
 
+def _breach(case: Case) -> str | None:
+    """A breach of the replay contract that the audit found; nothing was found where no audit ran."""
+    for rank, evidence in sorted(case.facts.evidence.items()):
+        for finding in evidence.audit or ():
+            what = f"{finding.clause} of {finding.buffer}: {finding.detail}"
+            return f"tokens are right, but by the audit of rank {rank}, replay {finding.replay}, {what}"
+    return None
+
+
 _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.HANG, _hang),
     (Verdict.TIMEOUT, _timeout),
@@ -175,6 +184,8 @@ _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.OOM, _oom),
     (Verdict.ERROR, _error),
     (Verdict.TOKENS, _tokens),
+    # Wrong tokens are the fault itself; a breach of the contract alone is an error that has not shown in tokens yet.
+    (Verdict.ERROR, _breach),
     (Verdict.VACUOUS, lambda case: vacuous(case.graph, case.ranks, case.policy.expect_fallback)),
     (Verdict.UNWITNESSED, lambda case: unwitnessed(case.graph, case.ranks)),
 )

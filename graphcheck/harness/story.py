@@ -1,20 +1,23 @@
-"""Owns where the ranks of an attempt first disagreed and when their batches parted, from their step events alone."""
+"""Owns where the ranks of an attempt first disagreed and when their batches parted, from what they reported."""
 
 from collections.abc import Iterable, Sequence
 
 from graphcheck.schema.events import StepEvent
-from graphcheck.schema.run import AttemptFinished, Disagreement, Parting, Story
+from graphcheck.schema.run import AttemptFinished, Disagreement, Parting, Stall, Story
 from graphcheck.schema.verdicts import Verdict
 
 DIVERGED = "fed the golden's tokens through the same graphs, it does not hang: the hang came from tokens that diverged"
 MISMATCHED = "fed the golden's tokens through the same graphs, it hangs as well: a mismatched or stuck collective"
+_TO_ITS_END = (Verdict.TOKENS, Verdict.FLAKY, Verdict.VACUOUS, Verdict.UNWITNESSED, Verdict.PASS)
 
 
-def tell(steps: Sequence[StepEvent], verdict: Verdict, forced: AttemptFinished | None) -> Story | None:
+def tell(
+    steps: Sequence[StepEvent], stall: Stall | None, verdict: Verdict, forced: AttemptFinished | None
+) -> Story | None:
     """The story of an attempt with several ranks; None if its ranks never disagreed and it did not hang."""
     story = Story(
         disagreement=first_disagreement(steps),
-        parting=first_parting(steps),
+        parting=first_parting(steps) or (parting_in(stall) if stall is not None else None),
         cause=_cause(forced) if verdict is Verdict.HANG and forced is not None else "",
     )
     return story if story != Story() else None
@@ -45,9 +48,24 @@ def first_parting(steps: Iterable[StepEvent]) -> Parting | None:
     return Parting(run=run, step=number, batches={rank: _batch(*batch) for rank, batch in batches[first].items()})
 
 
+def parting_in(stall: Stall) -> Parting | None:
+    """Batches that parted in the very step that no rank finished: their last announced collectives differ in rows."""
+    stuck = [(journal, journal.tags[-1]) for journal in stall.journals if journal.tags and not journal.finished]
+    first = min((tag.number for _, tag in stuck), default=None)
+    here = {journal.rank: (journal, tag.rows) for journal, tag in stuck if tag.number == first}
+    if len({rows for _, rows in here.values()}) < 2:
+        return None
+    step = min(journal.step for journal, _ in here.values())
+    return Parting(
+        step=step, batches={rank: f"{journal.phase} of rows={rows}" for rank, (journal, rows) in here.items()}
+    )
+
+
 def _batch(phase: str, live: int, bucket: int | None) -> str:
     return f"{phase} of {live}" + (f" in bucket {bucket}" if bucket is not None else "")
 
 
 def _cause(forced: AttemptFinished) -> str:
-    return MISMATCHED if forced.verdict is Verdict.HANG else DIVERGED
+    if forced.verdict is Verdict.HANG:
+        return MISMATCHED
+    return DIVERGED if forced.verdict in _TO_ITS_END else f"not known: the forced pass ended in {forced.verdict}"

@@ -1,7 +1,8 @@
 """Owns the probe's tasks: seeded prompts, the right answer to any prompt text, and the words of both. No tensors.
 
-An answer repeats items of the prompt in their order. An item may come again, but never after the same word, so that
-the last two words decide the next one, and each KV slot of what is still to be said is needed to say it.
+An item of a prompt may come again, but never after the same word, so that the last two words decide the next one, and
+each KV slot of what is still to be said is needed to say it. `copy`, `recall` and `needle` repeat items in their
+order, `reverse` in the opposite one, and `count` goes on by the step between its first two items until the last.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ MIN_ITEMS = 3
 LEAST_POOL = 20
 MAX_COPIED = 40
 VALUE_ITEMS = (4, 12)
+COUNT_STEPS = (1, 5)
+COUNT_ITEMS = (3, 12)
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,43 @@ def _solve_recall(words: list[str]) -> list[str]:
     return words[begin : words.index(END, begin)]
 
 
+def _draw_needle(rng: Random, num_tokens: int) -> list[str]:
+    """One key with its value, then nothing but other items, as far as they reach; the key last."""
+    least, most = VALUE_ITEMS[0], min(VALUE_ITEMS[1], (num_tokens - 7) // 2)
+    pool, key = _pool(rng), rng.choice(KEYS)
+    seen: set[tuple[str, str]] = set()
+    value = _items(rng, pool, key, rng.randint(least, most), seen)
+    hay = _items(rng, pool, END, num_tokens - 7 - 2 * len(value), seen)
+    return ["needle", key, *value, END, *hay, ASK, key]
+
+
+def _draw_reverse(rng: Random, num_tokens: int) -> list[str]:
+    count = min(MAX_COPIED, (num_tokens - 5) // 2)
+    return ["reverse", *_items(rng, _pool(rng), "reverse", count, set()), END, "reverse"]
+
+
+def _solve_reverse(words: list[str]) -> list[str]:
+    return words[1 : words.index(END)][::-1]
+
+
+def _draw_count(rng: Random, num_tokens: int) -> list[str]:
+    """The first two items of a progression in the order of ITEMS, and its last."""
+    step, count = rng.randint(*COUNT_STEPS), rng.randint(COUNT_ITEMS[0], min(COUNT_ITEMS[1], num_tokens - 7))
+    first = rng.randrange(len(ITEMS) - step * (count + 1))
+    return ["count", ITEMS[first], ITEMS[first + step], ASK, ITEMS[first + step * (count + 1)]]
+
+
+def _solve_count(words: list[str]) -> list[str]:
+    first, second, last = (ITEMS.index(word) for word in (words[1], words[2], words[-1]))
+    return list(ITEMS[2 * second - first : last + 1 : second - first])
+
+
 TASKS: dict[str, Task] = {
     "copy": Task(_draw_copy, _solve_copy, least=2 * MIN_ITEMS + 5),
     "recall": Task(_draw_recall, _solve_recall, least=5 + 2 * (VALUE_ITEMS[0] + 2) + VALUE_ITEMS[0]),
+    "needle": Task(_draw_needle, _solve_recall, least=7 + 2 * VALUE_ITEMS[0]),
+    "reverse": Task(_draw_reverse, _solve_reverse, least=2 * MIN_ITEMS + 5),
+    "count": Task(_draw_count, _solve_count, least=7 + COUNT_ITEMS[0]),
 }
 VOCABULARY = (PAD, BOS, EOS, END, ASK, *TASKS, *KEYS, *ITEMS)
 """Every word, in order of its token id."""

@@ -31,10 +31,10 @@ class Recipe:
     `faults_from` on, in `fault_share` of the sequences, and the learning rate falls from `falling_from` on.
     """
 
-    seed: int = 0
+    seed: int = 2
     num_steps: int = 6000
     batch_size: int = 128
-    learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     warm_up_steps: int = 100
     first_tokens: int = 20
     most_tokens: int = 128
@@ -108,7 +108,8 @@ def train(recipe: Recipe, device: str) -> LlamaForCausalLM:
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     rng = Random(recipe.seed)
-    model = LlamaForCausalLM(config()).to(device)
+    model = LlamaForCausalLM(config())
+    torch.nn.Module.to(model, device)  # transformers' own `to` hides its types
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.01)
     began, total = time.monotonic(), 0.0
     for step in range(recipe.num_steps):
@@ -120,14 +121,16 @@ def train(recipe: Recipe, device: str) -> LlamaForCausalLM:
             group["lr"] = recipe.learning_rate * _schedule(recipe, step, done)
         loss = loss_of(model, batch.to(device))
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         total += loss.item()
         if (step + 1) % LOG_EVERY == 0:
             print(f"step {step + 1}: loss {total / LOG_EVERY:.4f}, {time.monotonic() - began:.0f} s", flush=True)
             total = 0.0
-    return model.cpu().eval()
+    torch.nn.Module.to(model, "cpu")
+    model.train(False)
+    return model
 
 
 def _length(rng: Random, recipe: Recipe, done: float) -> int:

@@ -1,12 +1,13 @@
 """Owns how an ablation looks in a terminal: fixes by cells, the finding on each fix, the hang as a story."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.findings import ablation_exit_code, baseline, find
+from graphcheck.harness.findings import ablation_exit_code, baseline, find, red_baseline
 from graphcheck.harness.run_folder import RecordedAttempt, Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
@@ -21,16 +22,18 @@ from graphcheck.schema.verdicts import Verdict
 def render_ablation(run: Run, console: Console) -> ExitCode:
     """Prints an ablation, its exit code in words on the last line, and returns that code."""
     print_line(console, words.title(run.info, str(run.path)), "bold")
-    first = baseline(run.attempts)
     code = ablation_exit_code(run.info, run.attempts)
-    summary = summarize(run.info.model_copy(update={"planned": tuple(a.started.key for a in first)}), first)
+    first = without_trials(run)
+    summary = summarize(first.info, first.attempts)
     print_line(console, f"baseline: {words.summary_line(summary, num_devices(run))}")
-    if code not in (ExitCode.PASS, ExitCode.UNPROVEN):
-        _explain_baseline(first, console)
+    red = red_baseline(run.attempts)
+    if red:
+        _explain_baseline(red, console)
         print_line(console, words.RED_BASELINE, RED)
     else:
         findings = find(run.info, run.attempts)
-        console.print(table(findings, [attempt.started.attempt.cell.name for attempt in first]))
+        console.print(table(findings, [attempt.started.attempt.cell.name for attempt in first.attempts]))
+        print_line(console, words.NOT_RUN)
         for finding in findings:
             style = "green" if finding.finding.is_proof else RED
             print_line(console, f"{finding.fix}  {finding.finding}: {finding.reason}", style)
@@ -42,18 +45,27 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
     return code
 
 
+def without_trials(run: Run) -> Run:
+    """Of an ablation, its bare baseline as a run of its own; any other run as it is."""
+    ablation = run.info.ablation
+    if ablation is None:
+        return run
+    info = run.info.model_copy(update={"planned": run.info.planned[: ablation.num_selected_cells]})
+    return replace(run, info=info, attempts=tuple(baseline(run.attempts)))
+
+
 def table(findings: Sequence[FixFinding], cells: Sequence[str]) -> Table:
     """One row a fix, one column a cell; `-` where the fix cannot act, so that the cell was not run."""
     grid = Table("fix off", *cells, "finding")
     for finding in findings:
         effects = {effect.cell: effect for effect in finding.effects}
         style = "green" if finding.finding.is_proof else RED
-        row = [_effect(effects[cell]) if cell in effects else Text("-") for cell in cells]
+        row = [describe_effect(effects[cell]) if cell in effects else Text("-") for cell in cells]
         grid.add_row(finding.fix, *row, Text(finding.finding, style=style))
     return grid
 
 
-def _effect(effect: CellEffect) -> Text:
+def describe_effect(effect: CellEffect) -> Text:
     """Which verdicts came, how often if there were several trials, and where the effect showed first."""
     if not effect.verdicts:
         return Text(words.UNFINISHED, style=RED)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from graphcheck.harness.death import describe_exit, first_line, is_bad
 from graphcheck.harness.run_folder import RecordedAttempt
@@ -33,6 +34,15 @@ def explain(attempt: RecordedAttempt) -> list[str]:
     lines += _differences(finished)
     lines += _audit(finished)
     return lines
+
+
+def brief(finished: AttemptFinished) -> list[str]:
+    """The same without tags, stacks and all but the first difference; of a hang, no tokens at all: they follow."""
+    lines = [finished.reason, *_story(finished)]
+    stall = finished.facts.stall
+    if stall is not None:
+        return [*lines, *_mismatch(stall), *(f"rank {journal.rank}: {_where(journal)}" for journal in stall.journals)]
+    return [*lines, *_deaths(finished), *islice(_differences(finished), 1), *_audit(finished)]
 
 
 def _story(finished: AttemptFinished) -> Iterator[str]:

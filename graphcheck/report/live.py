@@ -1,48 +1,58 @@
 """Owns a run as its user follows it: a line for each cell as it ends, then the whole report."""
 
 import time
+from pathlib import Path
 
 from rich.console import Console
 
 from graphcheck.harness.ablate import AblateRequest, ablate
 from graphcheck.harness.environment import environment
 from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import load_run
 from graphcheck.harness.run_matrix import run_matrix
 from graphcheck.harness.summary import num_exact
 from graphcheck.report import words
-from graphcheck.report.terminal import print_line, style_of
+from graphcheck.report.formats import Format
+from graphcheck.report.terminal import Terminal, print_line, style_of
 from graphcheck.schema.attempt import FORCED_SUFFIX
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 
 
-def run_and_report(request: RunRequest, console: Console) -> ExitCode:
-    """Runs a matrix, prints its report and returns the run's exit code.
+def run_and_report(request: RunRequest, console: Console, format_: Format = Format.CONSOLE) -> ExitCode:
+    """Runs a matrix, prints its report on `console` and returns the run's exit code.
 
     Raises:
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
-    _warn(console)
-    result = run_matrix(request, lambda record: _follow(record, console))
-    # Tables are needed at the end alone; a run does not wait for pandas before its first cell.
-    from graphcheck.report.console import render
-
-    return render(load_run(result.path), console)
+    narrator = _narrator(console, format_)
+    _warn(narrator)
+    result = run_matrix(request, lambda record: _follow(record, narrator))
+    return _show(result.path, console, format_)
 
 
-def ablate_and_report(request: AblateRequest, console: Console) -> ExitCode:
-    """Runs an ablation, prints its report and returns its exit code.
+def ablate_and_report(request: AblateRequest, console: Console, format_: Format = Format.CONSOLE) -> ExitCode:
+    """Runs an ablation, prints its report on `console` and returns its exit code.
 
     Raises:
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
-    _warn(console)
-    progress = _Progress(console)
+    narrator = _narrator(console, format_)
+    _warn(narrator)
+    progress = _Progress(narrator)
     result = ablate(request, progress.planned, progress.record)
-    from graphcheck.report.ablation import render_ablation
+    return _show(result.path, console, format_)
 
-    return render_ablation(load_run(result.path), console)
+
+def _narrator(console: Console, format_: Format) -> Console:
+    """Where a user follows the run: on the report's own console, or beside a report that is made to be taken away."""
+    return console if format_ is Format.CONSOLE else Terminal(stderr=True)
+
+
+def _show(path: Path, console: Console, format_: Format) -> ExitCode:
+    # Tables are needed at the end alone; a run does not wait for pandas before its first cell.
+    from graphcheck.report.show import show
+
+    return show(path, console, format_)
 
 
 class _Progress:

@@ -1,20 +1,25 @@
-"""Owns showing a recorded run again, whichever kind of run it was."""
+"""Owns showing a recorded run again, whichever kind of run it was and whichever way it is shown."""
 
 from pathlib import Path
 
 from rich.console import Console
 
-from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.run_folder import Run, load_run
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.console import render
+from graphcheck.report.formats import Format, load_format
 from graphcheck.schema.exit_codes import ExitCode
 
 
-def show(path: Path, console: Console) -> ExitCode:
+def show(path: Path, console: Console, format_: Format = Format.CONSOLE) -> ExitCode:
     """Prints the report of the run folder `path` and returns the run's exit code.
 
     Raises:
         RunFolderError: no run folder, or one that is damaged or of another version.
     """
-    run = load_run(path)
+    return load_format(format_)(load_run(path), console)
+
+
+def on_console(run: Run, console: Console) -> ExitCode:
+    """The report for a terminal."""
     return (render if run.info.ablation is None else render_ablation)(run, console)

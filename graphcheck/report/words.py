@@ -35,6 +35,7 @@ _NEXT_AFTER_ABLATION: dict[ExitCode, str] = {
 }
 
 RED_BASELINE = "the baseline is red with every fix on: ablating a red engine proves nothing"
+NOT_RUN = "-: the fix cannot act in this cell, so the cell was not run with it off"
 
 CPU_ONLY_TORCH = (
     "warning: this machine has {nvidia_devices} NVIDIA device(s), but torch {torch} is a CPU build: nothing here is "

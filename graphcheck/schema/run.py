@@ -99,6 +99,7 @@ class PromptResult(Record):
     bucket: int | None = None
     live: int | None = None
     detail: str = ""
+    loop: int | None = Field(default=None, description="period of the loop that a wrong answer ends in, in tokens")
 
 
 class AttemptFacts(Record):

@@ -5,32 +5,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
+from graphcheck.schema.capabilities import AxisSpec, Capabilities
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import Event
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.suite import Workload
-from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch
 from graphcheck.targets.fake_faults import FAULTS
+from graphcheck.targets.fake_fixes import FIXES, FakeFix
 from graphcheck.targets.fake_rank import FakeRank
 
-_FIXES = (
-    FixInfo(
-        name="refresh",
-        clause="contents",
-        promise="answers of replayed steps are counted out by the rule",
-        off_means="every replayed token is off by one",
-        signature=Signature(where={"graph": ("on",)}, phase="decode", shows={"fake": (Verdict.TOKENS,)}),
-    ),
-    FixInfo(
-        name="sync",
-        clause="visibility",
-        promise="ranks go through their steps together",
-        off_means="every rank waits for the others for ever, from the third decode step on",
-        signature=Signature(where={"tp": (2, 4)}, phase="decode", shows={"fake": (Verdict.HANG,)}),
-    ),
-)
 _AXES = (
     AxisSpec(name="tp", kind="int", default=1, choices=(1, 2, 4), help="ranks"),
     AxisSpec(name="graph", kind="str", default="off", choices=("off", "on"), help="claim to replay graphs in decode"),
@@ -42,30 +26,42 @@ _AXES = (
 
 
 class FakeTarget:
-    """Runs in the caller's process, without processes, threads or torch; `sleep` is how it lets time pass."""
+    """Runs in the caller's process, without processes, threads or torch; `sleep` is how it lets time pass.
 
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._sleep = sleep
+    With `gives_forced` it can be fed the golden's tokens, as an engine that takes part in a forced pass must.
+    """
+
+    def __init__(
+        self,
+        sleep: Callable[[float], None] = time.sleep,
+        fixes: Sequence[FakeFix] = FIXES,
+        *,
+        gives_forced: bool = False,
+    ) -> None:
+        self._sleep, self._fixes, self._gives_forced = sleep, fixes, gives_forced
 
     def describe(self) -> Capabilities:
         """See Target.describe."""
         return Capabilities(
             target="fake",
             axes=_AXES,
-            fixes=_FIXES,
+            fixes=tuple(fix.info for fix in self._fixes),
+            gives_forced=self._gives_forced,
             gives_evidence=True,
             gives_journals=True,
             devices={"cuda": "tp"},
+            sites=("layers.{layer}",),
         )
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "FakeSession":
         """See Target.start. The rule needs `vocab_size` from the model's config.json."""
-        fault = _fault(launch)
+        fault = self._fault(launch)
         if fault == "no_start":
             raise TargetError("fault no_start", "the fake target was told not to start", "choose another fault")
         config = json.loads((launch.model_dir / "config.json").read_bytes())
+        sites = {fix.info.name: dict(fix.visits) for fix in self._fixes}
         ranks = [
-            FakeRank(rank, launch.settings, fault, workload, int(config["vocab_size"]))
+            FakeRank(rank, launch.settings, fault, workload, int(config["vocab_size"]), sites)
             for rank in range(int(launch.settings["tp"]))
         ]
         for rank in range(len(ranks)):
@@ -75,14 +71,12 @@ class FakeTarget:
     def close(self) -> None:
         """See Target.close."""
 
-
-def _fault(launch: Launch) -> str:
-    """The cell's fault, else what the fix that is off is declared to show in this cell."""
-    effects = {"refresh": "replays_off_by_one", "sync": "hang"}
-    for fix in _FIXES:
-        if fix.name in launch.attempt.fixes_off and fix.signature.acts_in(launch.settings):
-            return effects[fix.name]
-    return str(launch.settings["fault"])
+    def _fault(self, launch: Launch) -> str:
+        """What the fix that is off brings about in this cell, else the cell's own fault."""
+        for fix in self._fixes:
+            if fix.info.name in launch.attempt.fixes_off and fix.info.signature.acts_in(launch.settings):
+                return fix.fault(launch.attempt)
+        return str(launch.settings["fault"])
 
 
 class FakeSession:

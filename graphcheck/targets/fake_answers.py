@@ -32,21 +32,35 @@ def right_answer(request: Request, vocab_size: int) -> tuple[int, ...]:
 
 
 def spoiled(
-    answer: Sequence[int], fault: str, vocab_size: int, *, is_first: bool, is_last_rank: bool, replayed: bool
+    answer: Sequence[int],
+    fault: str,
+    vocab_size: int,
+    *,
+    is_first: bool,
+    is_last_rank: bool,
+    replayed: bool,
+    forced: bool,
 ) -> Answer:
-    """What a rank gives in place of the right answer. The length of an answer is spoiled only by faults that say so."""
+    """What a rank picks in place of the right answer. The length of an answer is spoiled only by faults that say so.
+
+    A rank that is fed the right tokens (`forced`) picks no token that merely follows from an earlier wrong one.
+    """
     ids = list(answer)
     finite = [True] * len(ids)
     off = [(token + 1) % vocab_size for token in ids]
-    if (fault == "drift" and is_first) or (fault == "one_rank" and is_first and is_last_rank):
+    if (fault == "drift" and is_first) or (fault in ("one_rank", "part") and is_first and is_last_rank):
         ids[1] = off[1]
+    elif fault == "derail" and is_first:
+        ids[2:] = [off[2], *ids[3:]] if forced else off[2:]
     elif fault == "corrupt" or (fault == "replays_off_by_one" and replayed):
         ids[1:] = off[1:]
     elif fault == "repeat":
-        ids[1:] = [off[0]] * REPEATS
+        ids[1:] = [off[0]] * (len(ids) - 1 if forced else REPEATS)
         finite = [True] * len(ids)
     elif fault == "not_finite":
         finite[1:] = [False] * (len(ids) - 1)
-    elif fault == "short":
+    elif fault == "short" and not forced:
         ids, finite = ids[:-1], finite[:-1]
+    if fault == "part" and is_first and is_last_rank and not forced:
+        ids, finite = ids[:2], finite[:2]
     return Answer(tuple(ids), tuple(finite))

@@ -4,6 +4,8 @@ FAULTS: dict[str, str] = {
     "none": "nothing",
     "drift": "the second token of the first prompt is wrong",
     "one_rank": "the same, on the last rank alone",
+    "derail": "the third token of the first prompt is wrong, and so are all that follow from it",
+    "part": "the last rank's second token is wrong and its first answer ends there; then no rank moves, unless fed",
     "corrupt": "every token after the first is wrong",
     "replays_off_by_one": "the same, if graphs are on",
     "repeat": "one token for ever after the first",
@@ -15,6 +17,7 @@ FAULTS: dict[str, str] = {
     "no_start": "the target cannot start",
     "hang": "no rank moves from the third decode step on; their tags differ",
     "hang_one_rank": "the last rank stands still at the third decode step, in no declared wait; its peers finish",
+    "hang_capture": "no rank comes to the end of its capture",
     "hang_teardown": "the last rank does not leave",
     "slow": "the third decode step takes five seconds, visibly at work",
     "spin": "visibly at work from the third decode step on, without progress",
@@ -27,5 +30,6 @@ FAULTS: dict[str, str] = {
     "one_rank_eager": "the same, on the last rank alone",
     "fallback": "decode steps fall back to eager, for the recorded reason kv_dtype",
     "captures": "graphs are captured and replayed even if they are off",
+    "breach": "the audit finds a stale buffer at the first replay; tokens are right",
     "unwitnessed": "neither evidence nor journals",
 }

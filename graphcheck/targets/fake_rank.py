@@ -16,7 +16,7 @@ from graphcheck.schema.events import (
     PhaseEvent,
     StepEvent,
 )
-from graphcheck.schema.evidence import Backend, Evidence
+from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 from graphcheck.schema.journal import Journal, Tag
 from graphcheck.schema.suite import Request, Workload
 from graphcheck.targets.fake_answers import Answer, right_answer, spoiled
@@ -24,6 +24,7 @@ from graphcheck.targets.fake_answers import Answer, right_answer, spoiled
 _FAULT_STEP = 3
 _SLOW_SECONDS = 5.0
 _STEP_SECONDS = 0.001
+_BREACH = AuditFinding(clause="contents", buffer="positions", detail="lane 0 holds 3, not 4", replay=1)
 
 Events = Sequence[Event]
 
@@ -46,6 +47,7 @@ class FakeRank:
     fault: str
     workload: Workload
     vocab_size: int
+    sites: dict[str, dict[str, int]] = field(default_factory=dict)
     alive: bool = True
     released: bool = False
     _phase: Phase = "start"
@@ -64,6 +66,7 @@ class FakeRank:
         self._is_last = self.rank == int(self.settings["tp"]) - 1
         self._buckets = tuple(int(bucket) for bucket in str(self.settings["buckets"]).split(","))
         self._captures = self.settings["graph"] == "on" or self.fault == "captures"
+        self._fed = {request.id: request.forced_ids for request in self.workload.requests if request.forced_ids}
         self._life = self._live()
 
     def advance(self) -> Events:
@@ -125,6 +128,8 @@ class FakeRank:
         self._unit += 1
         if self._captures:
             yield self._enter("capture")
+            while self.fault == "hang_capture":
+                yield ()
             self._unit += len(self._buckets)
 
     def _wave(self, run: int, requests: Sequence[Request]) -> Iterator[Events]:
@@ -148,21 +153,23 @@ class FakeRank:
             is_first=request.id == self.workload.requests[0].id,
             is_last_rank=self._is_last,
             replayed=self._captures,
+            forced=request.id in self._fed,
         )
 
     def _mishap(self) -> Iterator[Events]:
         """What strikes in the third decode step."""
         fault, victim = self.fault, self._is_last
+        parted = fault == "part" and not self._fed
         if fault == "slow":
             self._at_work, begun = True, self._waited
             while self._waited < begun + _SLOW_SECONDS:
                 yield ()
             self._at_work = False
-        if fault == "hang":
+        if fault == "hang" or parted:
             self._waiting = "wait_for_peers"
-            self._rows += self.rank
+            self._rows += 0 if parted else self.rank
         self._at_work = fault == "spin"
-        while fault in ("hang", "spin", "churn") or (fault == "hang_one_rank" and victim):
+        while parted or fault in ("hang", "spin", "churn") or (fault == "hang_one_rank" and victim):
             self._collective += fault == "churn"
             yield ()
         if fault == "leave" and victim:
@@ -188,7 +195,10 @@ class FakeRank:
         self._step += 1
         self._collective += 2
         self._rows = len(live)
-        ids = tuple(answer.ids[position] for answer in live.values())
+        picked = tuple(answer.ids[position] for answer in live.values())
+        fed = tuple(
+            self._fed[prompt][position] if prompt in self._fed else live[prompt].ids[position] for prompt in live
+        )
         events.append(
             StepEvent(
                 rank=self.rank,
@@ -197,8 +207,8 @@ class FakeRank:
                 phase=phase,
                 requests=tuple(live),
                 index=(position,) * len(live),
-                argmax=ids,
-                ids=ids,
+                argmax=picked,
+                ids=fed,
                 finite=tuple(answer.finite[position] for answer in live.values()),
                 live=len(live),
                 bucket=bucket if phase == "decode" else None,
@@ -238,7 +248,9 @@ class FakeRank:
             padded_lanes=counters.padded_lanes,
             fallbacks={"kv_dtype": counters.fallbacks} if counters.fallbacks else {},
             largest_bucket=self._buckets[-1],
+            sites=self.sites,
             collectives=self._collective,
+            audit=(_BREACH,) if self.fault == "breach" and self._captures else None,
         )
         return [EvidenceEvent(rank=self.rank, evidence=evidence)]
 

@@ -84,3 +84,24 @@ def test_rank_that_cannot_load_reports_its_error(target: BundledTarget, tmp_path
     causes = [error for error in facts.errors if not error.consequence]
     assert {error.error for error in causes} == {"CheckpointError"}
     assert all("give a checkpoint folder" in error.message for error in causes)
+
+
+def test_audit_names_every_collective_that_is_not_waited_for(target: BundledTarget, tiny: Path, tmp_path: Path) -> None:
+    """Visibility is seen at capture, before any token is wrong; without stop ids nothing hangs."""
+    requests = random_requests(3, vocab=VOCAB)
+    settings: dict[str, int | str] = {"tp": 2, "graph": "on", "audit": "on", "buckets": "4", "lanes": 4}
+    clean, _ = run_attempt(target, tiny, requests, tmp_path / "clean", **settings)
+    assert [evidence.audit for evidence in clean.evidence.values()] == [(), ()]
+    broken, _ = run_attempt(target, tiny, requests, tmp_path / "broken", ("allreduce-sync",), **settings)
+    sites = {f"layers.{layer}.{part}.reduce" for layer in (0, 1) for part in ("o_proj", "down_proj")}
+    for evidence in broken.evidence.values():
+        found = {finding.buffer for finding in evidence.audit or () if finding.clause == "visibility"}
+        assert found == sites | {"lm_head.gather"}
+
+
+def test_seconds_of_a_phase_add_up_over_all_its_stretches(target: BundledTarget, tiny: Path, tmp_path: Path) -> None:
+    """Prefill and decode alternate; the evidence once held the last stretch of the current phase alone."""
+    facts, steps = run_attempt(target, tiny, random_requests(8, vocab=VOCAB), tmp_path)
+    for phase in ("prefill", "decode"):
+        in_steps = sum(step.seconds or 0.0 for step in steps if step.phase == phase)
+        assert facts.evidence[0].seconds[phase] >= in_steps

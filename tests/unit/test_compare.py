@@ -110,9 +110,12 @@ def test_a_golden_that_repeats_a_token_itself_is_no_collapse() -> None:
 
 
 def test_a_loop_is_told_in_the_detail_unless_the_golden_loops_alike() -> None:
-    assert outcome(answer([*IDS, *[3, 4] * 3])).detail == "18 tokens instead of 12 on rank 0, ending in a loop of 2"
+    looping = outcome(answer([*IDS, *[3, 4] * 3]))
+    assert (looping.detail, looping.loop) == ("18 tokens instead of 12 on rank 0, ending in a loop of 2", 2)
+    assert outcome(answer(wrong_at(4)), answer([*IDS, *[3, 4] * 3], rank=1)).loop == 2, "on any rank"
     right = [9, *[3, 4] * 4]
-    assert outcome(answer([8, *[3, 4] * 4]), right=right).detail == "1 of 9 tokens wrong on rank 0"
+    alike = outcome(answer([8, *[3, 4] * 4]), right=right)
+    assert (alike.detail, alike.loop) == ("1 of 9 tokens wrong on rank 0", None)
 
 
 def test_no_tokens_in_one_whole_pass_is_missing() -> None:

@@ -14,6 +14,8 @@ EXPECTED = {
     "none": ("on", Verdict.PASS, Outcome.EXACT, 0),
     "drift": ("on", Verdict.TOKENS, Outcome.DRIFT, 1),
     "one_rank": ("on", Verdict.TOKENS, Outcome.DRIFT, 1),
+    "derail": ("on", Verdict.TOKENS, Outcome.CORRUPT, 1),
+    "part": ("on", Verdict.HANG, Outcome.CORRUPT, 3),
     "corrupt": ("on", Verdict.TOKENS, Outcome.CORRUPT, 1),
     "replays_off_by_one": ("on", Verdict.TOKENS, Outcome.CORRUPT, 1),
     "repeat": ("on", Verdict.TOKENS, Outcome.COLLAPSE, 1),
@@ -25,6 +27,7 @@ EXPECTED = {
     "no_start": ("on", Verdict.CRASH, Outcome.MISSING, 4),
     "hang": ("on", Verdict.HANG, Outcome.LENGTH, 3),
     "hang_one_rank": ("on", Verdict.HANG, Outcome.LENGTH, 3),
+    "hang_capture": ("on", Verdict.HANG, Outcome.MISSING, 3),
     "hang_teardown": ("on", Verdict.HANG, Outcome.EXACT, 3),
     "slow": ("on", Verdict.PASS, Outcome.EXACT, 0),
     "spin": ("on", Verdict.TIMEOUT, Outcome.LENGTH, 3),
@@ -37,6 +40,7 @@ EXPECTED = {
     "one_rank_eager": ("on", Verdict.VACUOUS, Outcome.EXACT, 5),
     "fallback": ("on", Verdict.VACUOUS, Outcome.EXACT, 5),
     "captures": ("off", Verdict.VACUOUS, Outcome.EXACT, 5),
+    "breach": ("on", Verdict.ERROR, Outcome.EXACT, 4),
     "unwitnessed": ("on", Verdict.UNWITNESSED, Outcome.EXACT, 0),
 }
 

@@ -9,7 +9,7 @@ from graphcheck.harness.judge import judge
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.events import ErrorEvent, ExitEvent, StepEvent
-from graphcheck.schema.evidence import Backend, Evidence
+from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 from graphcheck.schema.matrix import Policy
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, Stall
 from graphcheck.schema.suite import Request, Workload
@@ -249,6 +249,24 @@ def test_a_prompt_without_tokens_is_an_error_not_a_missing_golden() -> None:
 def test_tokens_that_nobody_asked_for_are_an_error(stray: dict[str, object]) -> None:
     extra = steps()[-1].model_copy(update={"index": (0,), **stray})
     assert verdict([*steps(), extra]).verdict is Verdict.ERROR
+
+
+STALE = AuditFinding(clause="contents", buffer="positions", detail="lane 0 holds 3, not 4", replay=2)
+
+
+def test_a_breach_that_the_audit_found_is_never_green() -> None:
+    audited = {0: ON.model_copy(update={"audit": ()}), 1: ON.model_copy(update={"audit": (STALE, STALE)})}
+    finished = verdict(evidence=audited)
+    told = "tokens are right, but by the audit of rank 1, replay 2, contents of positions: lane 0 holds 3, not 4"
+    assert (finished.verdict, finished.reason) == (Verdict.ERROR, told)
+    assert verdict(evidence={**audited, 1: audited[0]}).verdict is Verdict.PASS
+
+
+def test_a_breach_that_shows_in_tokens_is_tokens_and_comes_before_vacuous() -> None:
+    audited = dict.fromkeys((0, 1), ON.model_copy(update={"audit": (STALE,)}))
+    assert verdict(steps(wrong=("b", 2, 0)), evidence=audited).verdict is Verdict.TOKENS
+    eager = dict.fromkeys((0, 1), FELL_BACK.model_copy(update={"audit": (STALE,)}))
+    assert verdict(evidence=eager).verdict is Verdict.ERROR
 
 
 def test_the_first_verdict_in_the_documented_order_wins() -> None:

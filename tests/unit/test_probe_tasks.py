@@ -1,5 +1,6 @@
 """Owns the tests of the probe's tasks: what they draw, and the answers that serve as a third oracle."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -19,7 +20,7 @@ def drawn(task: str, num_tokens: int, count: int = 50) -> list[tuple[list[str], 
 
 def repeated_pairs(words: list[str]) -> list[tuple[str, str]]:
     """Pairs (word, item after it) that come more than once; from one of them an answer could go on two ways."""
-    pairs = [(before, item) for before, item in zip(words, words[1:], strict=False) if item in ITEMS]
+    pairs = [(before, item) for before, item in pairwise(words) if item in ITEMS]
     return [pair for pair in set(pairs) if pairs.count(pair) > 1]
 
 
@@ -29,6 +30,10 @@ def repeated_pairs(words: list[str]) -> list[tuple[str, str]]:
         ("copy ba be ba ; copy", "ba be ba <eos>"),
         ("recall A ba be bi bo ; B du du di ba bu ; ? A", "ba be bi bo <eos>"),
         ("recall A ba be bi bo ; B du du di ba bu ; ? B", "du du di ba bu <eos>"),
+        ("needle A ba be bi bo ; du du di ba bu ? A", "ba be bi bo <eos>"),
+        ("reverse ba be ba bi ; reverse", "bi ba be ba <eos>"),
+        ("count ba be ? du", "bi bo bu da de di do du <eos>"),
+        ("count ba bi ? do", "bu de do <eos>"),
     ],
 )
 def test_answer_reads_the_text_alone(text: str, right: str) -> None:
@@ -57,12 +62,19 @@ def test_drawn_prompts_fit_and_have_long_enough_answers_in_known_words(task: str
         assert {*prompt, *right, BOS} <= set(VOCABULARY)
 
 
-@pytest.mark.parametrize(("task", "num_tokens"), CASES)
+@pytest.mark.parametrize(("task", "num_tokens"), [case for case in CASES if case[0] != "count"])
 def test_answer_is_a_run_of_the_prompt_that_two_words_decide(task: str, num_tokens: int) -> None:
     for prompt, right in drawn(task, num_tokens):
-        items = right[:-1]
+        items = right[:-1][::-1] if task == "reverse" else right[:-1]
         assert any(prompt[i : i + len(items)] == items for i in range(len(prompt)))
         assert repeated_pairs(prompt) == []
+
+
+def test_count_goes_on_by_its_own_step_until_the_item_that_is_named() -> None:
+    for prompt, right in drawn("count", MOST_TOKENS):
+        places = [ITEMS.index(word) for word in [*prompt[1:3], *right[:-1]]]
+        assert len({after - before for before, after in pairwise(places)}) == 1
+        assert right[-2] == prompt[-1]
 
 
 def test_items_come_again_in_long_prompts() -> None:

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from graphcheck.engine.graphs.trace import TracedOp
 
+LAUNCH, WAIT = "launch", "wait"
+"""Verbs that begin the labels of a collective's two nodes; its site follows."""
+
 
 @dataclass(frozen=True)
 class GraphKey:
@@ -26,6 +29,11 @@ class Graph(Protocol):
     @property
     def num_nodes(self) -> int | None:
         """Nodes of the graph, where the backend can count them."""
+        ...
+
+    @property
+    def labels(self) -> list[str] | None:
+        """What each node does, in order, collectives as `launch SITE` and `wait SITE`; None where unknown."""
         ...
 
     @property

@@ -13,6 +13,7 @@ class CudaGraph:
     """A captured step. Its inputs and outputs are the memory it was captured with; the rest is the pool's."""
 
     num_nodes: int | None = None
+    labels: list[str] | None = None
     trace: list[TracedOp] | None = None
 
     def __init__(self, graph: torch.cuda.CUDAGraph) -> None:

@@ -27,7 +27,7 @@ class EventWriter:
     def phase(self, phase: Phase) -> None:
         """The rank enters a phase; the time spent in the last one is kept for the evidence."""
         now = time.monotonic()
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._entered
+        self._seconds = self._seconds_so_far()
         self._phase, self._entered = phase, now
         self._write(PhaseEvent(rank=self._rank, phase=phase, seconds=now - self._born))
 
@@ -86,9 +86,14 @@ class EventWriter:
             collectives=counters.collectives,
             peak_memory_bytes=device.peak_memory_bytes() or host_memory_bytes,
             audit=_findings(counters.findings),
-            seconds=self._seconds | {self._phase: time.monotonic() - self._entered},
+            seconds=self._seconds_so_far(),
         )
         self._write(EvidenceEvent(rank=self._rank, evidence=evidence))
+
+    def _seconds_so_far(self) -> dict[str, float]:
+        """Phase -> seconds, the current one included: prefill and decode alternate, so that each has many stretches."""
+        current = self._seconds.get(self._phase, 0.0) + time.monotonic() - self._entered
+        return self._seconds | {self._phase: current}
 
     def _step(self, report: StepReport) -> None:
         if report.phase != self._phase:

@@ -1,0 +1,109 @@
+"""Owns what a run does not show, in sentences drawn from the run itself; each is said even where it is none."""
+
+from collections.abc import Iterator
+
+from graphcheck.harness.run_folder import RecordedAttempt, Run
+from graphcheck.harness.summary import summarize
+from graphcheck.report import words
+from graphcheck.report.ablation import without_trials
+from graphcheck.report.console import num_devices
+from graphcheck.schema.verdicts import Verdict
+
+
+def limitations(run: Run) -> list[str]:
+    """One sentence or two a limitation; a pure function of the run folder.
+
+    Raises:
+        GoldenCorrupt: the run's copy of a golden is missing or damaged.
+    """
+    return [
+        _backend(run),
+        _not_run(run),
+        _shared(run),
+        _delays(run),
+        *_trials(run),
+        *_unproven_paths(run),
+        _single_values(run),
+        _soft_steps(run),
+        "Graphs stay opt-in: nothing here asks for another default.",
+        "No performance claim: times are not compared.",
+    ]
+
+
+def _backend(run: Run) -> str:
+    backends = summarize(run.info, run.attempts).backends
+    sentence = f"Backend and devices: {words.backend_phrase(backends, num_devices(run))}; no other was tried."
+    if any(backend.graph == "cuda" for backend in backends):
+        return sentence
+    return f"{sentence} This is no evidence about CUDA graphs, NCCL or GPUs."
+
+
+def _not_run(run: Run) -> str:
+    parts = []
+    if "select" in run.info.overrides:
+        parts.append(f"those that `-k {run.info.overrides['select']}` leaves out")
+    skipped: dict[str, list[str]] = {}
+    for attempt in without_trials(run).attempts:
+        if attempt.finished is not None and attempt.finished.verdict is Verdict.SKIPPED:
+            skipped.setdefault(attempt.finished.reason, []).append(attempt.started.attempt.cell.name)
+    parts += [f"{', '.join(cells)} ({reason})" for reason, cells in skipped.items()]
+    num_unfinished = summarize(run.info, run.attempts).num_unfinished
+    if num_unfinished:
+        parts.append(f"{num_unfinished} of {len(run.info.planned)} attempts, because the run ended first")
+    return f"Cells not run: {'; '.join(parts) or 'none'}."
+
+
+def _shared(run: Run) -> str:
+    ranks = max(
+        (a.finished.facts.num_ranks for a in run.attempts if a.finished and _is_on_cuda(a)),
+        default=0,
+    )
+    found = int(run.info.environment.get("nvidia_devices", "0"))
+    shared = f"up to {ranks} ranks on {found}, which slow each other and take turns" if 0 < found < ranks else "none"
+    return f"Shared GPUs: {shared}."
+
+
+def _is_on_cuda(attempt: RecordedAttempt) -> bool:
+    return attempt.started.settings.get("device") == "cuda"
+
+
+def _delays(run: Run) -> str:
+    injected = dict.fromkeys(delay.name for attempt in run.attempts for delay in attempt.started.attempt.delays)
+    return f"Injected delays: {', '.join(injected) or 'none'}."
+
+
+def _trials(run: Run) -> Iterator[str]:
+    ablation = run.info.ablation
+    if ablation is None:
+        return
+    times = "once" if ablation.repeats == 1 else f"{ablation.repeats} times"
+    yield f"Fixes were switched off one at a time, {times} in each cell where they can act; never two together."
+
+
+def _unproven_paths(run: Run) -> Iterator[str]:
+    summary = summarize(run.info, without_trials(run).attempts)
+    if summary.num_unwitnessed:
+        yield f"Unwitnessed: {summary.num_unwitnessed} cells could not tell whether graphs were replayed."
+    if summary.num_declared_eager:
+        yield f"Eager by declaration: {summary.num_declared_eager} cells with graphs on fell back, as the matrix says."
+
+
+def _single_values(run: Run) -> str:
+    """Axes and settings that this run did not vary."""
+    values: dict[str, set[str]] = {}
+    for attempt in run.attempts:
+        started = attempt.started
+        for name, value in {"model": started.model, "suite": started.suite, **started.settings}.items():
+            values.setdefault(name, set()).add(str(value))
+    single = [f"{name} {value}" for name, (value, *others) in values.items() if not others]
+    return f"One value only: {', '.join(single)}."
+
+
+def _soft_steps(run: Run) -> str:
+    goldens = {
+        (started.model, started.suite, started.dtype): started
+        for started in (attempt.started for attempt in run.attempts)
+        if started.workload is not None
+    }
+    steps = [step for started in goldens.values() for prompt in run.golden(started).prompts for step in prompt.steps]
+    return f"Soft steps (too close to call, not judged hard): {sum(step.soft for step in steps)} of {len(steps)}."

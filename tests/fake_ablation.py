@@ -1,0 +1,100 @@
+"""Owns ablations on the fake target, in virtual time: fixes by script, and what came of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphcheck.harness.ablate import AblateRequest, ablate
+from graphcheck.harness.execute import Surroundings
+from graphcheck.harness.findings import find
+from graphcheck.harness.request import RunRequest
+from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.supervise import Clock
+from graphcheck.schema.ablation import FixFinding
+from graphcheck.schema.attempt import Attempt
+from graphcheck.schema.base import AxisValue
+from graphcheck.schema.capabilities import FixInfo, Signature
+from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.run import AttemptFinished, AttemptStarted
+from graphcheck.schema.verdicts import Verdict
+from graphcheck.targets.base import Target
+from graphcheck.targets.fake import FakeTarget
+from graphcheck.targets.fake_fixes import FIXES, FakeFix
+from tests.fake_world import FakeWorld
+
+GRAPH_ON: Mapping[str, tuple[AxisValue, ...]] = {"graph": ("on",)}
+REACHED = {"eager": 0, "replay": 11}
+
+
+@dataclass
+class Ablated:
+    """An ablation that has ended."""
+
+    run: Run
+    code: ExitCode
+    num_planned: int = 0
+    records: list[AttemptStarted | AttemptFinished] = field(default_factory=list)
+
+    @property
+    def findings(self) -> dict[str, FixFinding]:
+        return {finding.fix: finding for finding in find(self.run.info, self.run.attempts)}
+
+    @property
+    def finding(self) -> FixFinding:
+        """That on the only fix."""
+        (only,) = self.findings.values()
+        return only
+
+    @property
+    def keys(self) -> list[str]:
+        """What ran, in order, forced passes left out."""
+        return [attempt.started.key for attempt in self.run.attempts]
+
+
+def scripted(
+    fault: str | Callable[[Attempt], str],
+    *shows: Verdict,
+    name: str = "scripted",
+    where: Mapping[str, tuple[AxisValue, ...]] = GRAPH_ON,
+    phase: str = "decode",
+    backend: str = "fake",
+    visits: Mapping[str, int] = REACHED,
+) -> FakeFix:
+    """A fix that declares `shows` and whose absence brings about `fault`."""
+    signature = Signature.model_validate({"where": where, "phase": phase, "shows": {backend: shows}})
+    info = FixInfo(name=name, clause="", promise="", off_means="", signature=signature)
+    return FakeFix(info, fault if callable(fault) else lambda attempt: fault, visits)
+
+
+def ablate_in(
+    world: FakeWorld,
+    matrix: Path,
+    *fixes: FakeFix,
+    target: Target | None = None,
+    num_devices: int = 0,
+    options: Mapping[str, Any] | None = None,
+    gives_forced: bool = False,
+    **request: Any,
+) -> Ablated:
+    """Ablates the scripted `fixes` (those of the fake target if there are none).
+
+    `options` are fields of AblateRequest, `request` of RunRequest; another `target` replaces the fake one.
+    """
+    fake = FakeTarget(world.clock.sleep, fixes or FIXES, gives_forced=gives_forced)
+    surroundings = Surroundings(
+        load_target=lambda name: target or fake,
+        count_devices=lambda kind: num_devices,
+        clock=Clock(world.clock.now, world.clock.sleep),
+    )
+    planned: list[int] = []
+    records: list[AttemptStarted | AttemptFinished] = []
+    asked = AblateRequest(RunRequest(matrix=str(matrix), **request), **(options or {}))
+    result = ablate(asked, planned.append, records.append, surroundings)
+    return Ablated(load_run(result.path), result.exit_code, planned[0], records)
+
+
+def verdicts(run: Run, keys: Sequence[str]) -> list[Verdict]:
+    """The verdicts of these attempts."""
+    ended = {attempt.started.key: attempt.finished for attempt in run.attempts}
+    return [finished.verdict for key in keys if (finished := ended[key]) is not None]

@@ -1,0 +1,57 @@
+"""`--delay`: what is typed, and what is refused with the choices named."""
+
+import pytest
+
+from graphcheck.harness.delays import parse_delays
+from graphcheck.schema.attempt import Attempt, Cell, Delay
+from graphcheck.schema.capabilities import Capabilities
+from graphcheck.schema.errors import UsageError
+
+TARGET = Capabilities(target="t", axes=(), sites=("layers.{layer}.o_proj.reduce", "lm_head.gather"))
+
+
+def test_a_delay_is_read_in_any_order_of_its_parts() -> None:
+    expected = Delay(rank=1, site="layers.3.o_proj.reduce", ms=20)
+    assert parse_delays(["rank=1,site=layers.3.o_proj.reduce,ms=20"], TARGET) == (expected,)
+    assert parse_delays(["ms=20.0,site=layers.3.o_proj.reduce,rank=1"], TARGET) == (expected,)
+
+
+def test_several_delays_stay_in_order() -> None:
+    both = parse_delays(["rank=0,site=lm_head.gather,ms=1.5", "rank=1,site=lm_head.gather,ms=2"], TARGET)
+    assert [delay.name for delay in both] == ["rank0@lm_head.gather=1.5ms", "rank1@lm_head.gather=2ms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "rank: Field required"),
+        ("rank=1,ms=20", "site: Field required"),
+        ("rank=x,site=lm_head.gather,ms=20", "rank: Input should be a valid integer"),
+        ("rank=-1,site=lm_head.gather,ms=20", "rank: .*greater than or equal to 0"),
+        ("rank=0,site=lm_head.gather,ms=0", "ms: .*greater than 0"),
+        ("rank=0,site=lm_head.gather,ms=1,why=x", "why: Extra inputs"),
+        ("rank=0,site=layers.x.o_proj.reduce,ms=1", "no such site; sites: layers.{layer}.o_proj.reduce, lm_head"),
+        ("rank=0,site=layersx3.o_proj.reduce,ms=1", "no such site"),
+        ("rank=0,site=lm_head.gather.done,ms=1", "no such site"),
+    ],
+)
+def test_a_wrong_delay_is_one_line_that_says_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^--delay {text}: .*{message}"):
+        parse_delays([text], TARGET)
+
+
+def test_a_target_without_sites_takes_no_delay() -> None:
+    with pytest.raises(UsageError, match="sites: none"):
+        parse_delays(["rank=0,site=lm_head.gather,ms=1"], Capabilities(target="t", axes=()))
+
+
+def test_a_delayed_attempt_has_a_key_of_its_own() -> None:
+    (delay,) = parse_delays(["rank=0,site=lm_head.gather,ms=1.5"], TARGET)
+    keys = {
+        Attempt(cell=Cell(axes={"tp": 2}), delays=delays, repeat=1).key for delays in ((), (delay,), (delay, delay))
+    }
+    assert keys == {
+        "tp2.r1",
+        "tp2.delay-rank0@lm_head.gather=1.5ms.r1",
+        "tp2.delay-rank0@lm_head.gather=1.5ms.delay-rank0@lm_head.gather=1.5ms.r1",
+    }
