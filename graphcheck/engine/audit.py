@@ -30,7 +30,10 @@ class Finding:
 
 
 class Auditor:
-    """Watches one rank's runner. Findings are kept in order, the first `_MAX_FINDINGS` of them."""
+    """Watches one rank's runner. Findings are kept in order, the first `_MAX_FINDINGS` of each clause.
+
+    One clause must not crowd out another: what froze at capture is found before any buffer is looked at.
+    """
 
     def __init__(self, kv_cache: KVCache) -> None:
         self._kv_cache = kv_cache
@@ -52,7 +55,7 @@ class Auditor:
 
     def found(self, clause: str, buffer: str, detail: str) -> None:
         """Records a breach."""
-        if len(self.findings) < _MAX_FINDINGS:
+        if sum(finding.clause == clause for finding in self.findings) < _MAX_FINDINGS:
             self.findings.append(Finding(clause, buffer, detail, self._replay))
 
     def before_replay(self, graph: Graph, inputs: StepInputs, padded: HostBatch, live: int) -> None:

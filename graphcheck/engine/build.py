@@ -142,4 +142,4 @@ def _transport(context: RankContext, model_config: DecoderConfig) -> Transport:
     if context.config.allreduce == "nccl":
         return NcclTransport()
     names = list(collective_sites(model_config.num_layers))
-    return GlooTransport(Rendezvous(context.journal, context.rank, context.config.tp, names), context.journal)
+    return GlooTransport(Rendezvous(context.journal, context.config.tp, names), context.journal)

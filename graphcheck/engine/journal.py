@@ -20,6 +20,8 @@ KINDS = ("reduce", "gather")
 
 NUM_TAGS = 8
 _TAG_WORDS = 5
+_COMPARED_WORDS = 4
+"""Number, kind, rows, bytes; the site comes last and is for the story alone."""
 _SITES_BYTES = 32 * 1024
 
 
@@ -50,10 +52,6 @@ class Tag:
     rows: int
     nbytes: int
     site: int
-
-    def matches(self, other: "Tag") -> bool:
-        """True if two ranks that announce these would complete together."""
-        return (self.number, self.kind, self.rows, self.nbytes) == (other.number, other.kind, other.rows, other.nbytes)
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,19 @@ class JournalMemory:
             tags=tuple((tag, sites[tag.site] if tag.site < len(sites) else "?") for tag in tags if tag is not None),
         )
 
+    def agree(self, number: int, ranks: Sequence[int]) -> bool:
+        """True if these ranks have all announced collective `number`, and the same one but for its site.
+
+        A rank that is further already still agrees: its entry stays in the ring for NUM_TAGS collectives.
+        """
+        starts = [_tag_start(rank, number) for rank in ranks]
+        # Asked before every collective: words are compared as they lie, and no tag is made of them.
+        first, *others = (self._words[start : start + _COMPARED_WORDS] for start in starts)
+        return first[0] == number and all(other == first for other in others)
+
     def tag(self, rank: int, number: int) -> Tag | None:
         """Tag `number` of a rank; None if it is not announced yet, or long gone."""
-        start = rank * _RECORD_BYTES // 8 + _TAGS_AT + number % NUM_TAGS * _TAG_WORDS
+        start = _tag_start(rank, number)
         found, kind, rows, nbytes, site = self._words[start : start + _TAG_WORDS]
         return Tag(found, KINDS[kind], rows, nbytes, site) if found == number else None
 
@@ -147,6 +155,7 @@ class JournalWriter:
     def __init__(self, memory: JournalMemory, words: memoryview, rank: int) -> None:
         self.memory = memory
         self._words = words
+        self._rank = rank
         self._base = rank * _RECORD_BYTES // 8
 
     def phase(self, phase: Phase) -> None:
@@ -171,7 +180,7 @@ class JournalWriter:
     def announce(self, kind: str, rows: int, nbytes: int, site: int) -> int:
         """Writes the tag of the next collective and returns its number."""
         number = self._words[self._base + Word.COLLECTIVE] + 1
-        start = self._base + _TAGS_AT + number % NUM_TAGS * _TAG_WORDS
+        start = _tag_start(self._rank, number)
         for offset, value in enumerate((KINDS.index(kind), rows, nbytes, site), start=1):
             self._words[start + offset] = value
         self._words[start] = number
@@ -187,6 +196,11 @@ class JournalWriter:
             yield
         finally:
             self._words[self._base + Word.WAIT] = 0
+
+
+def _tag_start(rank: int, number: int) -> int:
+    """Index of the first word of a rank's ring entry for collective `number`."""
+    return rank * _RECORD_BYTES // 8 + _TAGS_AT + number % NUM_TAGS * _TAG_WORDS
 
 
 assert _NUM_WORDS * 8 <= _RECORD_BYTES

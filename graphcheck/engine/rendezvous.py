@@ -8,48 +8,40 @@ have announced the same one. The announcements are also the story of a hang.
 import os
 import time
 
-from graphcheck.engine.journal import JournalWriter, Tag
+from graphcheck.engine.journal import JournalWriter
 
 _SPINS = 200
 _PAUSE_SECONDS = 50e-6
 
 
 class Rendezvous:
-    """One rank's side. `peers` are the other ranks of the group."""
+    """One rank's side of the meetings of a group of `tp`."""
 
-    def __init__(self, journal: JournalWriter, rank: int, tp: int, site_names: list[str]) -> None:
+    def __init__(self, journal: JournalWriter, tp: int, site_names: list[str]) -> None:
         self._journal = journal
-        self._rank = rank
-        self._peers = [peer for peer in range(tp) if peer != rank]
+        self._ranks = range(tp)
         self._site_index = {name: index for index, name in enumerate(site_names)}
         journal.memory.write_sites(site_names)
 
     def enter(self, kind: str, rows: int, nbytes: int, site: str) -> None:
-        """Announces the next collective; returns once every peer has announced the same.
+        """Announces the next collective; returns once every rank has announced the same.
 
         If a peer announces another one, this never returns, as NCCL would not.
         """
         number = self._journal.announce(kind, rows, nbytes, self._site_index[site])
-        own = self._journal.memory.tag(self._rank, number)
-        assert own is not None
-        if not self.all_matched(own):
+        if not self.all_here(number):
             with self._journal.waiting("wait_for_peers"):
-                wait_for_peers(self, own)
+                wait_for_peers(self, number)
 
-    def _matched(self, peer: int, own: Tag) -> bool:
-        # A peer may be one collective further already; its entry for this one is still in the ring.
-        tag = self._journal.memory.tag(peer, own.number)
-        return tag is not None and tag.matches(own)
-
-    def all_matched(self, own: Tag) -> bool:
-        """True once every peer has announced `own`."""
-        return all(self._matched(peer, own) for peer in self._peers)
+    def all_here(self, number: int) -> bool:
+        """True once every rank has announced collective `number`, and the same one."""
+        return self._journal.memory.agree(number, self._ranks)
 
 
-def wait_for_peers(rendezvous: Rendezvous, own: Tag) -> None:
+def wait_for_peers(rendezvous: Rendezvous, number: int) -> None:
     """A declared wait: first yielding, then asleep between looks."""
     spins = 0
-    while not rendezvous.all_matched(own):
+    while not rendezvous.all_here(number):
         spins += 1
         if spins < _SPINS:
             os.sched_yield()
