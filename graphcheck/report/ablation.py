@@ -1,6 +1,6 @@
 """Owns how an ablation looks in a terminal: fixes by cells, the finding on each fix, the hang as a story."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Console
@@ -37,6 +37,8 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
         for finding in findings:
             style = "green" if finding.finding.is_proof else RED
             print_line(console, f"{finding.fix}  {finding.finding}: {finding.reason}", style)
+            for line in audited(run, finding.fix):
+                print_line(console, f"  {line}")
         _explain_hang(run, console)
         proven = sum(finding.finding.is_proof for finding in findings)
         print_line(console, f"{proven}/{len(findings)} fixes proven necessary", "bold")
@@ -76,6 +78,19 @@ def describe_effect(effect: CellEffect) -> Text:
         # Here a red verdict is what was looked for, and a green one is the surprise.
         text.append(f"{verdict}{times} ", style=style_of(Verdict.SKIPPED) if verdict.is_green else "bold")
     return text.append(effect.where)
+
+
+def audited(run: Run, fix: str) -> Iterator[str]:
+    """What the audit found with `fix` off: each clause that was broken, its buffers or ops, and the first detail."""
+    trials = [a.finished for a in run.attempts if a.started.attempt.fixes_off == (fix,) and a.finished is not None]
+    audits = [evidence.audit for trial in trials for evidence in trial.facts.evidence.values()]
+    found = [finding for audit in audits for finding in audit or ()]
+    for clause in dict.fromkeys(finding.clause for finding in found):
+        of_clause = [finding for finding in found if finding.clause == clause]
+        buffers = dict.fromkeys(finding.buffer for finding in of_clause)
+        yield f"audit: {clause} of {', '.join(buffers)}; first: {of_clause[0].detail}"
+    if not found and any(audit is not None for audit in audits):
+        yield "audit: nothing found"
 
 
 def _explain_baseline(attempts: Sequence[RecordedAttempt], console: Console) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from graphcheck.harness.locus import loci
 from graphcheck.harness.run_folder import Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
@@ -26,6 +27,8 @@ def render(run: Run, console: Console) -> ExitCode:
     print_line(console, words.title(run.info, str(run.path)), "bold")
     console.print(grid(run))
     _explain(run, console)
+    for line in words.locus_lines(loci(run.attempts)):
+        print_line(console, line, RED)
     print_line(console, words.summary_line(summary, num_devices(run)), "bold")
     code = summary.exit_code
     print_line(console, words.last_line(code, _paths(run, code)), "green" if code is ExitCode.PASS else RED)

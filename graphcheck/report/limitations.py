@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from graphcheck.harness.findings import red_baseline
 from graphcheck.harness.run_folder import RecordedAttempt, Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
@@ -49,7 +50,8 @@ def _not_run(run: Run) -> str:
     parts += [f"{', '.join(cells)} ({reason})" for reason, cells in skipped.items()]
     num_unfinished = summarize(run.info, run.attempts).num_unfinished
     if num_unfinished:
-        parts.append(f"{num_unfinished} of {len(run.info.planned)} attempts, because the run ended first")
+        why = "the baseline was red" if _stopped_at_once(run) else "the run ended first"
+        parts.append(f"{num_unfinished} of {len(run.info.planned)} attempts, because {why}")
     return f"Cells not run: {'; '.join(parts) or 'none'}."
 
 
@@ -74,18 +76,25 @@ def _delays(run: Run) -> str:
 
 def _trials(run: Run) -> Iterator[str]:
     ablation = run.info.ablation
-    if ablation is None:
+    if ablation is None or _stopped_at_once(run):
         return
     times = "once" if ablation.repeats == 1 else f"{ablation.repeats} times"
     yield f"Fixes were switched off one at a time, {times} in each cell where they can act; never two together."
 
 
+def _stopped_at_once(run: Run) -> bool:
+    return run.info.ablation is not None and bool(red_baseline(run.attempts))
+
+
 def _unproven_paths(run: Run) -> Iterator[str]:
-    summary = summarize(run.info, without_trials(run).attempts)
+    cells_only = without_trials(run)
+    summary = summarize(cells_only.info, cells_only.attempts)
     if summary.num_unwitnessed:
-        yield f"Unwitnessed: {summary.num_unwitnessed} cells could not tell whether graphs were replayed."
+        cells = f"{summary.num_unwitnessed} of {summary.num_cells} cells"
+        yield f"Unwitnessed: in {cells} nobody could tell whether graphs were replayed."
     if summary.num_declared_eager:
-        yield f"Eager by declaration: {summary.num_declared_eager} cells with graphs on fell back, as the matrix says."
+        cells = f"{summary.num_declared_eager} of {summary.num_cells} cells"
+        yield f"Eager by declaration: in {cells} graphs were on and fell back, as the matrix says they do."
 
 
 def _single_values(run: Run) -> str:

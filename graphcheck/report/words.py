@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from graphcheck.harness.locus import Locus
 from graphcheck.harness.summary import Summary
 from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import MEANING, ExitCode
@@ -82,6 +83,19 @@ def summary_line(summary: Summary, num_devices: int) -> str:
     if summary.lacks_backend:
         line += f"; --require-backend {summary.lacks_backend}: no green cell replayed graphs on it alone"
     return line
+
+
+def locus_lines(found: Sequence[Locus]) -> list[str]:
+    """`locus: graph (red: tp1-graph_on, tp2-graph_on)`, one line a name, TP sizes that agree together."""
+    lines: dict[tuple[str, str], list[Locus]] = {}
+    for locus in found:
+        rest = ", ".join(f"{axis}={value}" for axis, value in locus.rest)
+        lines.setdefault((locus.name, rest), []).append(locus)
+    return [
+        f"locus{f' ({rest})' if rest else ''}: {name}; red corners: "
+        + ", ".join(dict.fromkeys(corner for locus in together for corner in locus.red))
+        for (name, rest), together in lines.items()
+    ]
 
 
 def backend_phrase(backends: Sequence[Backend], num_devices: int) -> str:
