@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from graphcheck.harness.golden_pending import GoldenPlace, State
 from graphcheck.harness.golden_regen import regen
 from graphcheck.harness.golden_store import load_golden
 from graphcheck.harness.matrix_file import load_matrix
@@ -32,9 +33,15 @@ REQUESTS = (
 )
 
 
-def start(model_dir: Path, out_dir: Path, dtype: str = "float32", **changes: Any) -> WorkerSession:
+def start(
+    model_dir: Path,
+    out_dir: Path,
+    dtype: str = "float32",
+    settings: dict[str, AxisValue] | None = None,
+    **changes: Any,
+) -> WorkerSession:
     workload = Workload(suite="s", requests=REQUESTS).model_copy(update=changes)
-    settings: dict[str, AxisValue] = {"dtype": dtype}
+    settings = {"dtype": dtype, **(settings or {})}
     launch = Launch(attempt=Attempt(cell=Cell(axes=settings)), model_dir=model_dir, settings=settings)
     session = load_target("transformers").start(launch, workload, out_dir)
     assert isinstance(session, WorkerSession)
@@ -203,6 +210,45 @@ def test_each_prompt_runs_on_its_own(baseline: Baseline, tmp_path: Path) -> None
     assert ids(events, "b") == ids(baseline.events, "b")
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_forced_tokens_are_fed_on_and_every_step_is_still_judged(
+    baseline: Baseline, tmp_path: Path, attention: str
+) -> None:
+    """Fed with its own tokens it says the same again; fed with another one it says what follows from that."""
+    own = ids(baseline.events, "a")
+    other = (own[0], (own[1] + 1) % 211, *own[2:])
+    a = REQUESTS[0]
+    requests = tuple(
+        a.model_copy(update={"id": name, "forced_ids": forced}) for name, forced in (("own", own), ("other", other))
+    )
+    settings: dict[str, AxisValue] = {"attention": attention, "arithmetic": "float64"}
+    events = run(baseline.model_dir, tmp_path, settings=settings, requests=requests)
+    assert (ids(events, "own"), ids(events, "other")) == (own, other)
+    judged = {
+        name: [step.argmax[0] for step in of(StepEvent, events) if step.requests == (name,)]
+        for name in ("own", "other")
+    }
+    assert tuple(judged["own"]) == own
+    assert judged["other"][:2] == list(own[:2])
+    for step in range(2, len(other)):
+        logits = naive_logits(baseline.model_dir, (*a.prompt_ids, *other[:step]))
+        assert judged["other"][step] == int(logits.argmax())
+
+
+def test_arithmetic_in_another_dtype_is_less_exact_over_the_same_weights(baseline: Baseline, tmp_path: Path) -> None:
+    own = ids(baseline.events, "a")
+    requests = (REQUESTS[0].model_copy(update={"forced_ids": own}),)
+    first = {
+        arithmetic: of(
+            StepEvent,
+            run(baseline.model_dir, tmp_path / arithmetic, settings={"arithmetic": arithmetic}, requests=requests),
+        )[0].top[0][0][1]
+        for arithmetic in ("float64", "float32", "bfloat16")
+    }
+    assert 0 < abs(first["float32"] - first["float64"]) < 1e-4
+    assert abs(first["bfloat16"] - first["float64"]) > 1e-4
+
+
 def test_a_checkpoints_sampling_defaults_are_left_out(baseline: Baseline, tmp_path: Path) -> None:
     other = make_tiny_llama(tmp_path / "tiny")
     sampling = {"do_sample": True, "temperature": 9.0, "repetition_penalty": 5.0, "max_length": 8}
@@ -263,6 +309,10 @@ max_new_tokens = 5
 """
 
 
+def place(folder: Path) -> GoldenPlace:
+    return GoldenPlace(folder / "mine", [folder / "mine"])
+
+
 def plan(folder: Path) -> list[PlannedAttempt]:
     make_tiny_llama(folder / "tiny")
     (folder / "suites").mkdir()
@@ -273,11 +323,12 @@ def plan(folder: Path) -> list[PlannedAttempt]:
 
 def test_the_golden_is_what_the_reference_reported_and_its_bytes_repeat(baseline: Baseline, tmp_path: Path) -> None:
     [planned] = plan(tmp_path)
-    [made] = regen([planned], tmp_path / "mine", "graphcheck golden regen m")
-    assert (made.changed, made.num_prompts, made.num_tokens) == (True, 2, 17)
+    [made] = regen([planned], place(tmp_path), "graphcheck golden regen m")
+    assert made.state is State.FIRST
+    assert sum(len(prompt.ids) for prompt in made.review.new.prompts) == 17
     before = made.path.read_bytes()
-    [again] = regen([planned], tmp_path / "mine", "graphcheck golden regen again")
-    assert not again.changed
+    [again] = regen([planned], place(tmp_path), "graphcheck golden regen again")
+    assert again.state is State.SAME
     assert made.path.read_bytes() == before
     assert str(tmp_path).encode() not in before
 
@@ -294,7 +345,7 @@ def test_a_golden_with_logits_that_are_not_finite_is_not_written(tmp_path: Path)
     weights["model.norm.weight"][:] = torch.nan
     save_file(weights, tmp_path / "tiny" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(TargetError, match="prompt a: logits were not finite"):
-        regen(planned, tmp_path / "mine", "graphcheck golden regen m")
+        regen(planned, place(tmp_path), "graphcheck golden regen m")
     assert not (tmp_path / "mine").exists()
 
 
@@ -304,4 +355,4 @@ def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, mo
     (tmp_path / "site" / "transformers" / "__init__.py").write_text("raise ImportError('not the real one')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
     with pytest.raises(TargetError, match="the reference ended with exit status 1: ImportError: not the real one"):
-        regen(planned, tmp_path / "mine", "graphcheck golden regen m")
+        regen(planned, place(tmp_path), "graphcheck golden regen m")

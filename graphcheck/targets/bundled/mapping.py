@@ -24,10 +24,10 @@ class EventWriter:
         self.run = 0
         """Which pass over the suite is running."""
 
-    def phase(self, phase: Phase) -> None:
-        """The rank enters a phase; the time spent in the last one is kept for the evidence."""
-        now = time.monotonic()
-        self._seconds = self._seconds_so_far()
+    def phase(self, phase: Phase, seconds_ago: float = 0.0) -> None:
+        """The rank entered a phase; the time spent in the last one is kept for the evidence."""
+        now = time.monotonic() - seconds_ago
+        self._seconds = self._seconds_until(now)
         self._phase, self._entered = phase, now
         self._write(PhaseEvent(rank=self._rank, phase=phase, seconds=now - self._born))
 
@@ -86,18 +86,19 @@ class EventWriter:
             collectives=counters.collectives,
             peak_memory_bytes=device.peak_memory_bytes() or host_memory_bytes,
             audit=_findings(counters.findings),
-            seconds=self._seconds_so_far(),
+            seconds=self._seconds_until(time.monotonic()),
         )
         self._write(EvidenceEvent(rank=self._rank, evidence=evidence))
 
-    def _seconds_so_far(self) -> dict[str, float]:
+    def _seconds_until(self, now: float) -> dict[str, float]:
         """Phase -> seconds, the current one included: prefill and decode alternate, so that each has many stretches."""
-        current = self._seconds.get(self._phase, 0.0) + time.monotonic() - self._entered
+        current = self._seconds.get(self._phase, 0.0) + now - self._entered
         return self._seconds | {self._phase: current}
 
     def _step(self, report: StepReport) -> None:
         if report.phase != self._phase:
-            self.phase(report.phase)
+            # A step is reported when it has ended; its phase began with it.
+            self.phase(report.phase, report.seconds)
         self._write(
             StepEvent(
                 rank=self._rank,
