@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import graphcheck
+from graphcheck.cli.golden import golden_app
 from graphcheck.report.formats import Format
 
 app = typer.Typer(
@@ -20,9 +21,6 @@ app = typer.Typer(
 )
 run_app = typer.Typer(
     name="run", help="Run something, record it in a run folder, report it.", no_args_is_help=True, rich_markup_mode=None
-)
-golden_app = typer.Typer(
-    name="golden", help="Make the stored right answers.", no_args_is_help=True, rich_markup_mode=None
 )
 models_app = typer.Typer(
     name="models", help="Models that do not come with graphcheck.", no_args_is_help=True, rich_markup_mode=None
@@ -168,22 +166,6 @@ def report(
     from graphcheck.report.terminal import Terminal
 
     raise typer.Exit(show(run, Terminal(), format_))
-
-
-@golden_app.callback()
-def golden_options() -> None:
-    """Make the stored right answers."""
-
-
-@golden_app.command("regen")
-def regen(matrix: Matrix = "default", model: Model = None, golden_dir: GoldenDir = None) -> None:
-    """Let the reference (transformers) make the goldens that a matrix needs."""
-    from graphcheck.harness.regen_matrix import regen_matrix
-    from graphcheck.harness.request import RunRequest
-
-    for result in regen_matrix(RunRequest(matrix=matrix, model=model, golden_dir=golden_dir)):
-        state = "written" if result.changed else "unchanged"
-        typer.echo(f"{result.path}: {result.num_prompts} prompts, {result.num_tokens} tokens, {state}")
 
 
 @models_app.callback()

@@ -1,19 +1,21 @@
-"""Owns making goldens: the reference runs each suite once, and what it saw becomes the golden."""
+"""Owns making goldens: the reference runs each suite once, and two other computations must agree with it."""
 
 import importlib.metadata
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from graphcheck.harness.golden_store import golden_name, write_golden
+from graphcheck.harness.golden_pending import Filed, GoldenPlace, file_golden
+from graphcheck.harness.golden_quorum import Readings, check_answers, settle
+from graphcheck.harness.golden_store import golden_name
 from graphcheck.harness.model_folder import ModelFolder
 from graphcheck.harness.plan import PlannedAttempt
 from graphcheck.harness.resolve import resolve_for_golden
 from graphcheck.harness.suite_file import LoadedSuite
 from graphcheck.schema.attempt import Attempt, Cell
-from graphcheck.schema.errors import TargetError
+from graphcheck.schema.base import AxisValue
+from graphcheck.schema.errors import GoldenDisputed, TargetError
 from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, FinishedEvent, StepEvent
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.schema.suite import Workload
@@ -22,25 +24,13 @@ from graphcheck.targets.registry import load_target
 
 REFERENCE_TARGET = "transformers"
 REFERENCE = "transformers generate, one prompt at a time, eager attention, float32 arithmetic"
+SECOND = "transformers, fed with these tokens in one pass without a cache, sdpa attention, float64 arithmetic"
 _VERSIONS_OF = ("tokenizers", "torch", "transformers")
 _POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class RegenResult:
-    """One golden made: `changed` is False if the file already held exactly this."""
-
-    path: Path
-    model: str
-    suite: str
-    dtype: str
-    num_prompts: int
-    num_tokens: int
-    changed: bool
-
-
-def regen(planned: Iterable[PlannedAttempt], golden_dir: Path, command: str) -> list[RegenResult]:
-    """Makes the golden of every model, suite and dtype that a plan uses, under `golden_dir`.
+def regen(planned: Iterable[PlannedAttempt], place: GoldenPlace, command: str) -> list[Filed]:
+    """Makes the golden of every model, suite and dtype that a plan uses; none is written over.
 
     Args:
         command: what made them, as the file shall say it; free of paths (`graphcheck golden regen default`).
@@ -48,23 +38,33 @@ def regen(planned: Iterable[PlannedAttempt], golden_dir: Path, command: str) -> 
     Raises:
         SuiteError, ModelError: a suite does not fit its model.
         TargetError: the reference failed.
-        FileError: `golden_dir` cannot be written.
+        GoldenDisputed: another computation does not agree with it.
+        FileError: the golden folder cannot be written.
     """
     wanted = {(one.model.name, one.suite.name, one.dtype): one for one in planned}
     target = load_target(REFERENCE_TARGET)
     try:
-        return [_regen(target, one.model, one.suite, one.dtype, golden_dir, command) for one in wanted.values()]
+        return [_regen(target, one.model, one.suite, one.dtype, place, command) for one in wanted.values()]
     finally:
         target.close()
 
 
 def _regen(
-    target: Target, model: ModelFolder, suite: LoadedSuite, dtype: str, golden_dir: Path, command: str
-) -> RegenResult:
+    target: Target, model: ModelFolder, suite: LoadedSuite, dtype: str, place: GoldenPlace, command: str
+) -> Filed:
+    name = golden_name(model.name, suite.name, dtype)
     workload = resolve_for_golden(suite, model)
-    events = _run(target, model, workload, dtype)
+    events = _run(target, model, workload, {"dtype": dtype})
     prompts = [_golden_prompt(model, request.id, request.prompt_ids, events) for request in workload.requests]
-    path = golden_dir / golden_name(model.name, suite.name, dtype)
+    forced = _fed_with(workload, prompts)
+    second = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": "float64"}))
+    in_dtype = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": dtype}))
+    try:
+        num_right = check_answers(model.name, suite, prompts)
+        right = (f"the right answers of {num_right} prompts, known without a model",) if num_right else ()
+        settled, quorum = settle(prompts, second, in_dtype, (SECOND, *right))
+    except GoldenDisputed as dispute:
+        raise GoldenDisputed(f"golden {name}: {dispute.value}", dispute.rule, dispute.todo) from None
     header = {
         "model_name": model.name,
         "model": model.fingerprint(),
@@ -73,17 +73,30 @@ def _regen(
         "dtype": dtype,
         "reference": REFERENCE,
         "versions": {name: importlib.metadata.version(name) for name in _VERSIONS_OF},
+        "quorum": quorum.model_dump(),
         "made_on": datetime.now(UTC).date().isoformat(),
         "command": command,
     }
-    changed = write_golden(path, header, prompts)
-    num_tokens = sum(len(prompt.ids) for prompt in prompts)
-    return RegenResult(path, model.name, suite.name, dtype, len(prompts), num_tokens, changed)
+    return file_golden(name, header, settled, place)
 
 
-def _run(target: Target, model: ModelFolder, workload: Workload, dtype: str) -> list[Event]:
+def _fed_with(workload: Workload, prompts: Sequence[GoldenPrompt]) -> Workload:
+    requests = zip(workload.requests, prompts, strict=True)
+    forced = tuple(request.model_copy(update={"forced_ids": prompt.ids}) for request, prompt in requests)
+    return workload.model_copy(update={"requests": forced})
+
+
+def _readings(events: Sequence[Event]) -> Readings:
+    readings: dict[str, list[tuple[tuple[int, float], ...]]] = {}
+    for event in events:
+        if isinstance(event, StepEvent):
+            readings.setdefault(event.requests[0], []).append(event.top[0] if event.top else ())
+    return readings
+
+
+def _run(target: Target, model: ModelFolder, workload: Workload, settings: dict[str, AxisValue]) -> list[Event]:
     """Everything the reference reported. It has no deadline: nobody but the user waits for it."""
-    launch = Launch(attempt=Attempt(cell=Cell(axes={"dtype": dtype})), model_dir=model.path, settings={"dtype": dtype})
+    launch = Launch(attempt=Attempt(cell=Cell(axes=settings)), model_dir=model.path, settings=settings)
     events: list[Event] = []
     with tempfile.TemporaryDirectory(prefix="graphcheck-regen-") as out_dir:
         session = target.start(launch, workload, Path(out_dir))

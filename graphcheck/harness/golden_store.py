@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_float
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from graphcheck import shipped
 from graphcheck.harness.model_folder import ModelFolder
 from graphcheck.harness.suite_file import LoadedSuite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
-from graphcheck.schema.golden import GOLDEN_FORMAT, Golden, GoldenHeader, GoldenPrompt
+from graphcheck.schema.golden import READABLE_FORMATS, Golden, GoldenHeader, GoldenPrompt
 
 DEFAULT_GOLDEN_DIR = Path("golden")
 """Where goldens are looked up first and written to, unless `--golden-dir` says otherwise."""
@@ -37,6 +37,11 @@ def golden_name(model: str, suite: str, dtype: str) -> Path:
     return Path(model) / (f"{suite}.jsonl" if dtype == "float32" else f"{suite}.{dtype}.jsonl")
 
 
+def find_golden(name: Path, folders: Sequence[Path]) -> Path | None:
+    """The golden of that name in the first folder that has one."""
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
 def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Sequence[Path]) -> Golden:
     """The first golden found in `folders`. A bad one is an error, never passed over for the next folder's.
 
@@ -46,7 +51,7 @@ def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Seq
         GoldenStale: it was made for another model, suite or dtype.
     """
     name = golden_name(model.name, suite.name, dtype)
-    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    path = find_golden(name, folders)
     if path is None:
         raise GoldenMissing(
             f"golden {name}",
@@ -54,18 +59,20 @@ def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Seq
             "make it with `graphcheck golden regen`",
         )
     golden = read_golden(path)
-    header = golden.header
-    made_for = {f"model.{part}": sha for part, sha in header.model.items()}
-    made_for |= {"suite_sha": header.suite_sha, "dtype": header.dtype}
-    wanted = {f"model.{part}": sha for part, sha in model.fingerprint().items()}
-    wanted |= {"suite_sha": suite.sha, "dtype": dtype}
-    differing = [key for key in sorted(made_for | wanted) if made_for.get(key) != wanted.get(key)]
-    if differing:
+    if differing := differing_keys(golden.header, model.fingerprint(), suite.sha, dtype):
         raise GoldenStale(str(path), f"made for something else: {', '.join(differing)} differ", _REGEN)
     ids = [prompt.id for prompt in golden.prompts]
     if ids != [prompt.id for prompt in suite.suite.prompts]:
         raise GoldenCorrupt(f"{path}: prompts {', '.join(ids)}", "not the suite's prompts in its order", _REGEN)
     return golden
+
+
+def differing_keys(header: GoldenHeader, model: Mapping[str, str], suite_sha: str, dtype: str) -> list[str]:
+    """What a golden was made for and is not wanted for: `model.weights`, `suite_sha`, ...; empty if it fits."""
+    made_for = {f"model.{part}": sha for part, sha in header.model.items()}
+    made_for |= {"suite_sha": header.suite_sha, "dtype": header.dtype}
+    wanted = {f"model.{part}": sha for part, sha in model.items()} | {"suite_sha": suite_sha, "dtype": dtype}
+    return [key for key in sorted(made_for | wanted) if made_for.get(key) != wanted.get(key)]
 
 
 def read_golden(path: Path) -> Golden:
@@ -78,6 +85,11 @@ def read_golden(path: Path) -> Golden:
         content = path.read_bytes()
     except OSError as failure:
         raise GoldenCorrupt(str(path), f"cannot be read ({failure.strerror})", "check the path") from None
+    return parse_golden(path, content)
+
+
+def parse_golden(path: Path, content: bytes) -> Golden:
+    """The golden that `content` is; `path` is for the errors, which are those of `read_golden`."""
     _check_text(path, content)
     first, _, body = content.partition(b"\n")
     header = _header(path, first)
@@ -92,21 +104,37 @@ def read_golden(path: Path) -> Golden:
 def write_golden(path: Path, header: dict[str, Any], prompts: Sequence[GoldenPrompt]) -> bool:
     """Writes a golden in one rename; True if the file changed.
 
-    The same prompts give the same bytes. `made_on` and `command` stay as they were while the body does.
-
-    Args:
-        header: the fields of GoldenHeader, without `format`, `num_prompts` and `body_sha`.
+    The same prompts give the same bytes: see `golden_bytes`.
 
     Raises:
         FileError: the folder cannot be written.
     """
+    return replace_file(path, golden_bytes(header, prompts, [path]))
+
+
+def golden_bytes(header: dict[str, Any], prompts: Sequence[GoldenPrompt], older: Sequence[Path] = ()) -> bytes:
+    """A golden as its file holds it.
+
+    Args:
+        header: the fields of GoldenHeader, without `format`, `num_prompts` and `body_sha`.
+        older: files that it may replace; the first with the same body passes on `made_on`, `command` and `hard`.
+    """
     body = b"".join(_line(_prompt_record(prompt)) for prompt in prompts)
     record = GoldenHeader.model_validate(header | {"num_prompts": len(prompts), "body_sha": _sha(body)})
-    before = path.read_bytes() if path.is_file() else None
-    if before is not None and (old := _readable_header(path)) is not None and old.body_sha == record.body_sha:
-        record = record.model_copy(update={"made_on": old.made_on, "command": old.command})
-    content = _line(record.model_dump(mode="json")) + body
-    if content == before:
+    same_body = (old for path in older if (old := _readable_header(path)) and old.body_sha == record.body_sha)
+    if old := next(same_body, None):
+        kept = {"made_on": old.made_on, "command": old.command, "hard": record.hard or old.hard}
+        record = record.model_copy(update=kept)
+    return _line(record.model_dump(mode="json", exclude_none=True)) + body
+
+
+def replace_file(path: Path, content: bytes) -> bool:
+    """Writes `content` in one rename; True if the file changed.
+
+    Raises:
+        FileError: the folder cannot be written.
+    """
+    if path.is_file() and path.read_bytes() == content:
         return False
     try:
         _replace(path, content)
@@ -146,9 +174,10 @@ def _check_text(path: Path, content: bytes) -> None:
 def _header(path: Path, line: bytes) -> GoldenHeader:
     try:
         fields = json.loads(line)
-        if isinstance(fields, dict) and fields.get("format") != GOLDEN_FORMAT:
+        if isinstance(fields, dict) and fields.get("format") not in READABLE_FORMATS:
+            readable = " and ".join(map(str, READABLE_FORMATS))
             raise GoldenCorrupt(
-                f"{path}: format {fields.get('format')}", f"this version reads format {GOLDEN_FORMAT}", _REGEN
+                f"{path}: format {fields.get('format')}", f"this version reads formats {readable}", _REGEN
             )
         return GoldenHeader.model_validate(fields)
     except ValueError as failure:  # pydantic's ValidationError and json's error are both ValueErrors

@@ -55,10 +55,12 @@ def parting_in(stall: Stall) -> Parting | None:
     here = {journal.rank: (journal, tag.rows) for journal, tag in stuck if tag.number == first}
     if len({rows for _, rows in here.values()}) < 2:
         return None
-    step = min(journal.step for journal, _ in here.values())
-    return Parting(
-        step=step, batches={rank: f"{journal.phase} of rows={rows}" for rank, (journal, rows) in here.items()}
-    )
+    steps = {journal.step for journal, _ in here.values()}
+    batches = {
+        rank: f"{journal.phase} of rows={rows}" + (f" as its step {journal.step}" if len(steps) > 1 else "")
+        for rank, (journal, rows) in here.items()
+    }
+    return Parting(step=min(steps), batches=batches)
 
 
 def _batch(phase: str, live: int, bucket: int | None) -> str:

@@ -32,8 +32,10 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
         print_line(console, words.RED_BASELINE, RED)
     else:
         findings = find(run.info, run.attempts)
-        console.print(table(findings, [attempt.started.attempt.cell.name for attempt in first.attempts]))
-        print_line(console, words.NOT_RUN)
+        cells = [attempt.started.attempt.cell.name for attempt in first.attempts]
+        console.print(table(findings, cells))
+        for line in not_run(findings, cells):
+            print_line(console, line)
         for finding in findings:
             style = "green" if finding.finding.is_proof else RED
             print_line(console, f"{finding.fix}  {finding.finding}: {finding.reason}", style)
@@ -65,6 +67,12 @@ def table(findings: Sequence[FixFinding], cells: Sequence[str]) -> Table:
         row = [describe_effect(effects[cell]) if cell in effects else Text("-") for cell in cells]
         grid.add_row(finding.fix, *row, Text(finding.finding, style=style))
     return grid
+
+
+def not_run(findings: Sequence[FixFinding], cells: Sequence[str]) -> Iterator[str]:
+    """What `-` means in the table, if there is one."""
+    if any(len(finding.effects) < len(cells) for finding in findings):
+        yield words.NOT_RUN
 
 
 def describe_effect(effect: CellEffect) -> Text:

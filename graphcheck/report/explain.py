@@ -41,7 +41,7 @@ def brief(finished: AttemptFinished) -> list[str]:
     lines = [finished.reason, *_story(finished)]
     stall = finished.facts.stall
     if stall is not None:
-        return [*lines, *_mismatch(stall), *(f"rank {journal.rank}: {_where(journal)}" for journal in stall.journals)]
+        return [*lines, *_mismatch(stall), *(_rank(journal, stall) for journal in stall.journals)]
     return [*lines, *_deaths(finished), *islice(_differences(finished), 1), *_audit(finished)]
 
 
@@ -66,7 +66,7 @@ def _ranks(stall: Stall) -> Iterator[str]:
     """Where each rank stands, and which collectives it announced last: two that differ there never meet."""
     yield from _mismatch(stall)
     for journal in stall.journals:
-        yield f"rank {journal.rank}: {_where(journal)}"
+        yield _rank(journal, stall)
         if journal.tags:
             yield f"  last tags {', '.join(map(_tag, journal.tags[-MOST_TAGS:]))}"
         frames = [f"{frame['function']} ({frame['file']}:{frame['line']})" for frame in _frames(stall, journal.rank)]
@@ -89,6 +89,24 @@ def _mismatch(stall: Stall) -> Iterator[str]:
             )
             yield f"collective #{number} does not match: {'; '.join(sides)}"
             return
+
+
+def _rank(journal: Journal, stall: Stall) -> str:
+    """Where a rank stands, and whom it waits for."""
+    missing = [str(peer.rank) for peer in stall.journals if _is_awaited(peer, journal)]
+    waits = f"; waits for rank{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else ""
+    return f"rank {journal.rank}: {_where(journal)}{waits}"
+
+
+def _is_awaited(peer: Journal, journal: Journal) -> bool:
+    """True if `peer` has not come to the collective that a waiting rank announced last, or has announced another."""
+    if peer.rank == journal.rank or journal.waiting is None or not journal.tags:
+        return False
+    mine = journal.tags[-1]
+    theirs = next((tag for tag in peer.tags if tag.number == mine.number), None)
+    if theirs is None:
+        return peer.collective < mine.number
+    return (theirs.kind, theirs.rows, theirs.nbytes) != (mine.kind, mine.rows, mine.nbytes)
 
 
 def _where(journal: Journal) -> str:

@@ -12,7 +12,7 @@ from graphcheck.harness.findings import ablation_exit_code, find, red_baseline
 from graphcheck.harness.run_folder import RecordedAttempt, Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
-from graphcheck.report.ablation import audited, describe_effect, without_trials
+from graphcheck.report.ablation import audited, describe_effect, not_run, without_trials
 from graphcheck.report.console import num_devices
 from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
@@ -154,7 +154,8 @@ def _ablation(run: Run) -> Iterator[str]:
     for finding in findings:
         effects = {effect.cell: describe_effect(effect).plain for effect in finding.effects}
         rows.append([finding.fix, *(effects.get(cell, "-") for cell in cells), finding.finding])
-    yield f"### Ablation: one fix off at a time\n\n{_table(('fix off', *cells, 'finding'), rows)}\n\n{words.NOT_RUN}"
+    yield f"### Ablation: one fix off at a time\n\n{_table(('fix off', *cells, 'finding'), rows)}"
+    yield from not_run(findings, cells)
     lines = []
     for finding in findings:
         lines.append(f"{finding.fix}  {finding.finding}: {finding.reason}")

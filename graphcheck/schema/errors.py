@@ -67,3 +67,7 @@ class GoldenStale(GoldenError):
 
 class GoldenCorrupt(GoldenError):
     """A golden that is cut off, edited, or in a format this version does not read."""
+
+
+class GoldenDisputed(GoldenError):
+    """A golden that was not made, because independent computations do not agree on its tokens."""

@@ -4,17 +4,41 @@ from pydantic import Field
 
 from graphcheck.schema.base import Record
 
-GOLDEN_FORMAT = 1
+GOLDEN_FORMAT = 2
+READABLE_FORMATS = (1, 2)
+"""Format 1 had neither `quorum` nor `hard`, and no step of it was soft."""
+
 NUM_TOP = 4
 """How many (id, logit) pairs each step of a golden keeps."""
+
+
+class Quorum(Record):
+    """Who agreed on a golden's tokens, and how much a margin may mean.
+
+    `noise` (logits) is how far a margin moved, at most, from one computation to another where they gave the same
+    token; one of them is in the dtype's own arithmetic. `num_soft` counts the steps that must not be judged hard.
+    """
+
+    agreed: tuple[str, ...]
+    noise: float = Field(ge=0.0)
+    num_soft: int = Field(ge=0)
+
+
+class HardAcceptance(Record):
+    """Why a change of tokens was accepted although the golden before had them with margins above the noise."""
+
+    reason: str = Field(min_length=1)
+    prompts: tuple[str, ...]
+    replaced_body_sha: str = ""
+    on: str
 
 
 class GoldenHeader(Record):
     """Line 1 of a golden.
 
     `model` maps each part of the model folder (config, weights, tokenizer) to its sha256; `suite_sha` is the hash
-    of the suite's canonical content; `body_sha` covers every byte after line 1. `made_on` and `command` change
-    only when the body does.
+    of the suite's canonical content; `body_sha` covers every byte after line 1. `made_on`, `command` and `hard`
+    change only when the body does.
     """
 
     format: int = GOLDEN_FORMAT
@@ -26,6 +50,8 @@ class GoldenHeader(Record):
     num_prompts: int
     reference: str = Field(description="the implementation that computed it, with its settings")
     versions: dict[str, str]
+    quorum: Quorum | None = None
+    hard: HardAcceptance | None = None
     body_sha: str
     made_on: str
     command: str

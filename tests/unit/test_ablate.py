@@ -260,6 +260,19 @@ def test_the_table_prints_which_verdicts_came_and_how_often(fake_world: FakeWorl
     assert verdicts(ablated.run, keys) == [HANG, TOKENS, Verdict.PASS, HANG]
 
 
+def test_what_the_audit_found_with_a_fix_off_is_told_with_its_finding(fake_world: FakeWorld) -> None:
+    ablated = ablate_in(
+        fake_world, fake_world.matrix(tp=[1, 2], graph=["on"]), scripted("breach", Verdict.ERROR, phase="any")
+    )
+    assert ablated.finding.finding is Finding.NECESSARY
+    lines = rendered(ablated).splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("scripted  NECESSARY"))
+    assert lines[place + 1] == "  audit: contents of positions; first: lane 0 holds 3, not 4"
+    assert "audit" not in rendered(
+        ablate_in(fake_world, fake_world.matrix(graph=["on"]), options={"fixes": ("refresh",)})
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

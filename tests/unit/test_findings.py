@@ -8,6 +8,7 @@ from graphcheck.harness.findings import find
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.run import PromptResult
 from graphcheck.schema.verdicts import Verdict
 from tests.fake_ablation import Ablated, ablate_in, scripted
 from tests.fake_world import FakeWorld
@@ -57,6 +58,32 @@ def test_the_declared_verdict_in_another_phase_is_another_signature(fake_world: 
         assert outcome(other) == expected
     capture = ablate_in(fake_world, matrix, scripted("hang_capture", HANG))
     assert outcome(capture)[1] == "expected HANG in decode, and came HANG in capture x 1"
+
+
+@pytest.mark.parametrize(
+    ("differences", "came"),
+    [
+        ({"one": (0, 2), "two": (1, 5)}, "TOKENS in prefill x 1"),
+        ({"one": (0, 9), "two": (1, 5)}, "TOKENS in decode x 1"),
+        ({"one": (0, None), "two": (1, 5)}, "TOKENS in decode x 1"),
+        ({"one": (0, None)}, "TOKENS in prefill x 1"),
+    ],
+)
+def test_the_phase_of_wrong_tokens_is_that_of_the_first_engine_step(
+    differences: dict[str, tuple[int, int | None]], came: str, fake_world: FakeWorld
+) -> None:
+    ablated = ablate_in(fake_world, fake_world.matrix(graph=["on"]), scripted("drift", HANG))
+
+    def planted(prompt: PromptResult) -> PromptResult:
+        step, engine_step = differences.get(prompt.prompt, (None, None))
+        return prompt.model_copy(update={"step": step, "engine_step": engine_step})
+
+    attempts = [
+        replace(a, finished=a.finished.model_copy(update={"prompts": tuple(map(planted, a.finished.prompts))}))
+        for a in ablated.run.attempts
+        if a.finished is not None
+    ]
+    assert find(ablated.run.info, attempts)[0].reason == f"expected HANG in decode, and came {came}"
 
 
 def test_a_death_whose_phase_nobody_saw_counts_for_its_verdict(fake_world: FakeWorld) -> None:

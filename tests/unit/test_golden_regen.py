@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from graphcheck.harness import golden_regen
+from graphcheck.harness.golden_pending import GoldenPlace, State
 from graphcheck.harness.golden_regen import REFERENCE_TARGET, regen
 from graphcheck.harness.golden_store import read_golden
 from graphcheck.harness.matrix_file import load_matrix
 from graphcheck.harness.plan import PlannedAttempt, plan_attempts
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
-from graphcheck.schema.errors import TargetError
+from graphcheck.schema.errors import GoldenDisputed, TargetError
 from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, FinishedEvent, PhaseEvent, StepEvent
 from graphcheck.schema.suite import Workload
 from graphcheck.targets.base import Launch
@@ -33,6 +34,10 @@ CAPABILITIES = Capabilities(
         AxisSpec(name="dtype", kind="str", default="float32"),
     ),
 )
+
+
+def place(folder: Path) -> GoldenPlace:
+    return GoldenPlace(folder / "golden", [folder / "golden"])
 
 
 def step(index: int, token: int) -> StepEvent:
@@ -56,15 +61,20 @@ EXIT = ExitEvent(rank=0, status=0)
 
 
 class ScriptedTarget:
-    """Target and session in one: says what `script` says, one event a call, and notes what is asked of it."""
+    """Target and session in one: says what `script` says, one event a call, and notes what is asked of it.
+
+    `again`, if given, is what it says when it is fed with the tokens of the first time.
+    """
 
     def __init__(self) -> None:
         self.script: Sequence[Event] = (step(0, 7), step(1, EOS), FINISHED, DONE, EXIT)
+        self.again: Sequence[Event] = ()
         self.calls: list[Any] = []
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "ScriptedTarget":
-        self.calls.append((launch.settings["dtype"], [request.stop_ids for request in workload.requests]))
-        self._left = list(self.script)
+        [request] = workload.requests
+        self.calls.append((dict(launch.settings), request.stop_ids, request.forced_ids))
+        self._left = list(self.script if request.forced_ids is None else self.again or self.script)
         return self
 
     def events(self, timeout: float) -> Sequence[Event]:
@@ -100,13 +110,24 @@ def test_one_golden_for_each_model_suite_and_dtype(
     target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
 ) -> None:
     assert len(planned) == 4
-    made = regen(planned, tmp_path / "golden", "graphcheck golden regen m")
+    made = regen(planned, place(tmp_path), "graphcheck golden regen m")
     assert [str(one.path.relative_to(tmp_path)) for one in made] == [
         "golden/tiny/s.jsonl",
         "golden/tiny/s.bfloat16.jsonl",
     ]
-    one_run = ["release", "kill"]
-    assert target.calls == [("float32", [(EOS,)]), *one_run, ("bfloat16", [(EOS,)]), *one_run, "close"]
+    asked = [call for call in target.calls if isinstance(call, tuple)]
+    float64 = {"attention": "sdpa", "arithmetic": "float64"}
+    assert asked == [
+        ({"dtype": "float32"}, (EOS,), None),
+        ({"dtype": "float32", **float64}, (EOS,), (7, EOS)),
+        ({"dtype": "float32", "attention": "sdpa", "arithmetic": "float32"}, (EOS,), (7, EOS)),
+        ({"dtype": "bfloat16"}, (EOS,), None),
+        ({"dtype": "bfloat16", **float64}, (EOS,), (7, EOS)),
+        ({"dtype": "bfloat16", "attention": "sdpa", "arithmetic": "bfloat16"}, (EOS,), (7, EOS)),
+    ]
+    ends = [call for call in target.calls if not isinstance(call, tuple)]
+    assert ends == [*["release", "kill"] * 6, "close"]
+    assert {one.state for one in made} == {State.FIRST}
     golden = read_golden(made[1].path)
     [prompt] = golden.prompts
     assert (prompt.prompt_ids, prompt.ids, prompt.text, prompt.finish) == ((3, 4), (7, EOS), "w7 <eos>", "stop")
@@ -120,6 +141,28 @@ def test_one_golden_for_each_model_suite_and_dtype(
     )
     assert header.model == planned[0].model.fingerprint()
     assert header.suite_sha == planned[0].suite.sha
+
+
+def test_twice_gives_the_same_bytes_and_nothing_to_review(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
+) -> None:
+    made = regen(planned, place(tmp_path), "graphcheck golden regen m")
+    before = [one.path.read_bytes() for one in made]
+    again = regen(planned, place(tmp_path), "graphcheck golden regen once more")
+    assert {one.state for one in again} == {State.SAME}
+    assert [one.path.read_bytes() for one in again] == before
+    assert sorted(path.name for path in made[0].path.parent.iterdir()) == ["s.bfloat16.jsonl", "s.jsonl"]
+
+
+def test_a_second_computation_that_disagrees_leaves_no_golden(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
+) -> None:
+    target.again = (step(0, 8), step(1, EOS), FINISHED, DONE, EXIT)
+    with pytest.raises(
+        GoldenDisputed, match=r"golden tiny/s\.jsonl: prompt a, token 0: 7: a second computation gives token 8"
+    ):
+        regen(planned, place(tmp_path), "graphcheck golden regen m")
+    assert not (tmp_path / "golden").exists()
 
 
 @pytest.mark.parametrize(
@@ -143,6 +186,6 @@ def test_a_reference_that_fails_leaves_no_golden_and_no_process(
 ) -> None:
     target.script = script
     with pytest.raises(TargetError, match=message):
-        regen(planned, tmp_path / "golden", "graphcheck golden regen m")
+        regen(planned, place(tmp_path), "graphcheck golden regen m")
     assert target.calls[-2:] == ["kill", "close"]
     assert not (tmp_path / "golden").exists()

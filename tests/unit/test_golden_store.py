@@ -120,6 +120,24 @@ def test_the_same_input_gives_the_same_bytes(path: Path, model: ModelFolder, sui
     assert [file.name for file in path.parent.iterdir()] == ["s.jsonl"]
 
 
+def test_a_golden_of_format_1_is_read_and_has_no_quorum(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"format":2', b'"format":1', 1))
+    assert read_golden(path).header.quorum is None
+
+
+def test_why_a_hard_change_was_accepted_stays_while_the_body_does(
+    path: Path, model: ModelFolder, suite: LoadedSuite
+) -> None:
+    hard = {"reason": "the reference was wrong", "prompts": ["a"], "on": "2001-01-01"}
+    assert write_golden(path, header(model, suite, hard=hard), PROMPTS)
+    assert not write_golden(path, header(model, suite), PROMPTS)
+    kept = read_golden(path).header.hard
+    assert kept is not None
+    assert kept.reason == "the reference was wrong"
+    assert write_golden(path, header(model, suite), PROMPTS[:1])
+    assert read_golden(path).header.hard is None
+
+
 def test_date_and_command_change_with_the_body(path: Path, model: ModelFolder, suite: LoadedSuite) -> None:
     later = header(model, suite, made_on="2002-02-02", command="two")
     assert write_golden(path, later | {"versions": {"x": "2"}}, PROMPTS)
@@ -166,8 +184,8 @@ def edited(old: bytes, new: bytes) -> Any:
         (lambda content: content + b"<<<<<<< HEAD\n", ":4: a merge conflict"),
         (lambda content: content + b"=======\n", ":4: a merge conflict"),
         (edited(b'"ids":[5,6]', b'"ids":[5,7]'), "body sha256 .* line 1 says"),
-        (edited(b'"format":1', b'"format":2'), "format 2: this version reads format 1"),
-        (edited(b'"format":1', b'"former":1'), "format None: this version reads format 1"),
+        (edited(b'"format":2', b'"format":3'), "format 3: this version reads formats 1 and 2"),
+        (edited(b'"format":2', b'"former":2'), "format None: this version reads formats 1 and 2"),
         (edited(b'"dtype"', b'"detype"'), ":1: not a golden's header .dtype: Field required"),
         (lambda content: b"[]\n" + content, ":1: not a golden's header"),
         (lambda content: b"{\n" + content, ":1: not a golden's header"),

@@ -15,7 +15,7 @@ from graphcheck.report.words import RED_BASELINE
 from graphcheck.schema.errors import GoldenCorrupt
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished
-from graphcheck.schema.verdicts import Verdict
+from graphcheck.schema.verdicts import Outcome, Verdict
 from tests.fake_ablation import ablate_in, scripted
 from tests.fake_world import FakeWorld
 
@@ -94,14 +94,14 @@ def test_the_limitations_are_drawn_from_the_run(fake_world: FakeWorld) -> None:
     assert "- Cells not run: those that `-k graph=on` leaves out; tp4-graph_on (needs 4 cuda devices, found 2)." in said
     assert "- Shared GPUs: up to 2 ranks on 1, which slow each other and take turns." in said
     assert "- Soft steps (too close to call, not judged hard): 1 of 26." in said
-    assert "- Eager by declaration: 2 cells with graphs on fell back, as the matrix says." in said
+    assert "- Eager by declaration: in 2 of 3 cells graphs were on and fell back, as the matrix says they do." in said
 
 
 def test_cells_that_cannot_tell_are_a_limitation_and_no_plain_pass(fake_world: FakeWorld) -> None:
     block = markdown(fake_world.run(fake_world.matrix(graph=["on"], fault=["unwitnessed"]))[0])
-    assert "- Unwitnessed: 1 cells could not tell whether graphs were replayed." in limitations(block)
+    assert "- Unwitnessed: in 1 of 1 cells nobody could tell whether graphs were replayed." in limitations(block)
     assert "graph_on-fault_unwitnessed  UNWITNESSED: rank 0 cannot tell" in block
-    assert "| on | unwitnessed | UNWITNESSED 3/3, ? replays |" in block
+    assert "| unwitnessed | UNWITNESSED 3/3, ? replays |" in block
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_cells_that_cannot_tell_are_a_limitation_and_no_plain_pass(fake_world: F
     [
         (
             "request_error",
-            "valid cells 0/1; exact 2/3; request errors 1, time-outs 0, OOMs 0, collapse 0, loops 0, abnormal lengths 0",
+            "cells 0/1; exact 2/3; request errors 1, time-outs 0, OOMs 0, collapse 0, loops 0, abnormal lengths 0",
         ),
         ("spin", "exact 0/3; request errors 0, time-outs 1, OOMs 0, collapse 0, loops 0, abnormal lengths 0"),
         ("oom", "request errors 0, time-outs 0, OOMs 1, collapse 0"),
@@ -130,7 +130,7 @@ def test_loops_and_near_ties_are_counted(fake_world: FakeWorld) -> None:
     assert finished is not None
     loop, tie = (
         finished.prompts[0].model_copy(update={"loop": 2}),
-        finished.prompts[1].model_copy(update={"outcome": "near_tie"}),
+        finished.prompts[1].model_copy(update={"outcome": Outcome.NEAR_TIE}),
     )
     run = edited(run, prompts=(loop, tie, finished.prompts[2]))
     assert evidence_line(run.info, run.attempts) == (
@@ -172,6 +172,8 @@ def test_an_ablation_shows_baseline_table_findings_and_the_hang(fake_world: Fake
     assert "| joined | - | - | HANG in decode, step 5 | HANG in decode, step 5 | NECESSARY |" in block
     assert "| fresh | - | TOKENS from token 1, 1 of 3 prompts | - | TOKENS from token 1, 1 of 3 prompts |" in block
     assert "-: the fix cannot act in this cell" in block
+    everywhere = ablate_in(fake_world, fake_world.matrix(graph=["on"]), drift)
+    assert "-: the fix" not in markdown(everywhere.run)
     assert "joined  NECESSARY: without it HANG in decode in 2 of 2 cells" in block
     hang = block.partition("### The hang\n\n```text\n")[2].partition("\n```")[0]
     assert hang.startswith("tp2-graph_off.no-joined  HANG: ranks 0, 1 stood still")
@@ -198,8 +200,8 @@ def test_a_red_baseline_has_no_ablation_table(fake_world: FakeWorld) -> None:
     assert "baseline 0/2 cells" in block
     assert "TOKENS: 1 of 3 prompts differ" in block
     assert "### Ablation" not in block
-    assert "5 of 6 attempts, because the run ended first" not in block
-    assert "- Cells not run: 3 of 4 attempts, because the run ended first." in limitations(block)
+    assert "- Cells not run: 5 of 6 attempts, because the baseline was red." in limitations(block)
+    assert "switched off one at a time" not in block
 
 
 def test_a_restored_run_that_is_red_is_explained(fake_world: FakeWorld) -> None:
@@ -302,10 +304,22 @@ def test_nothing_private_is_printed(
     assert "graph_on.no-refresh  TOKENS" in block
     aside = capsys.readouterr().err.splitlines()
     assert aside == [
-        "public-content check: address x 2, environment value x 1, home path x 2, host name x 1, user name x 1 taken out",
+        "public-content check: address x 2, environment value x 1, home path x 2, host name x 1, user name x 1 "
+        "taken out",
         "exit 1: tokens differ from the golden, or a cell disagrees with itself",
     ]
     assert code is ExitCode.TOKENS
+
+
+def test_a_variable_that_holds_the_name_of_a_fix_does_not_blot_it_out(
+    fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED_FIX", "pad-clear")
+    fix = scripted("drift", Verdict.TOKENS, name="pad-clear")
+    console = Console(file=io.StringIO(), width=80)
+    print_markdown(ablate_in(fake_world, fake_world.matrix(graph=["on"]), fix).run, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "\npad-clear  NECESSARY: " in console.file.getvalue()
 
 
 def test_the_run_folder_itself_is_not_named(fake_world: FakeWorld) -> None:

@@ -1,9 +1,12 @@
 """How ranks came apart, from planted step events: the first disagreement, the parting of batches, the cause."""
 
+import pytest
+
 from graphcheck.harness.story import DIVERGED, MISMATCHED, first_disagreement, first_parting, parting_in, tell
+from graphcheck.report.explain import brief
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.journal import Journal, Tag
-from graphcheck.schema.run import AttemptFinished, Disagreement, Parting, Stall
+from graphcheck.schema.run import AttemptFacts, AttemptFinished, Disagreement, Parting, Stall
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -110,6 +113,11 @@ def test_batches_that_part_in_the_step_that_hangs_are_told_by_the_collectives_th
     assert parting_in(stuck((22, 2), (22, 2))) is None
     assert parting_in(stuck((22, 2), (23, 1))) is None, "another collective says nothing about this one"
     assert parting_in(stuck((22, 2), (22, 1), finished=True)) is None, "a rank that has finished is in none"
+    stall = stuck((22, 2), (22, 1))
+    ahead = stall.model_copy(update={"journals": (stall.journals[0], stall.journals[1].model_copy(update={"step": 6}))})
+    assert parting_in(ahead) == Parting(
+        step=4, batches={0: "decode of rows=2 as its step 4", 1: "decode of rows=1 as its step 6"}
+    )
     told = tell([], stuck((22, 2), (22, 1)), Verdict.HANG, None)
     assert told is not None
     assert told.parting == parted
@@ -140,3 +148,34 @@ def test_a_hang_of_ranks_that_agreed_still_has_its_cause() -> None:
     story = tell([], None, Verdict.HANG, finished(Verdict.HANG))
     assert story is not None
     assert (story.disagreement, story.parting, story.cause) == (None, None, MISMATCHED)
+
+
+def waiting(rank: int, last: int, rows: int, waits_in: str | None = "wait_for_peers") -> Journal:
+    tags = tuple(Tag(number=n, kind="reduce", rows=rows, nbytes=4 * rows, site="") for n in range(last - 7, last + 1))
+    return Journal(
+        rank=rank, phase="decode", step=2, collective=last, waiting=waits_in, waiting_seconds=2.25, tags=tags
+    )
+
+
+@pytest.mark.parametrize(
+    ("journals", "waits"),
+    [
+        ([waiting(0, 22, 2), waiting(1, 22, 1)], ["; waits for rank 1", "; waits for rank 0"]),
+        (
+            [waiting(0, 22, 1), waiting(1, 21, 1, None), waiting(2, 22, 1)],
+            ["; waits for rank 1", "", "; waits for rank 1"],
+        ),
+        (
+            [waiting(0, 22, 1), waiting(1, 40, 1), waiting(2, 20, 1)],
+            ["; waits for rank 2", "; waits for ranks 0, 2", ""],
+        ),
+    ],
+)
+def test_who_waits_for_whom_and_how_long(journals: list[Journal], waits: list[str]) -> None:
+    journals[-1] = journals[-1] if waits[-1] else journals[-1].model_copy(update={"waiting": None})
+    stall = stuck((1, 1)).model_copy(update={"journals": tuple(journals)})
+    hung = finished(Verdict.HANG).model_copy(update={"facts": AttemptFacts(stall=stall)})
+    told = [line for line in brief(hung) if line.startswith("rank ")]
+    for line, journal, waits_for in zip(told, journals, waits, strict=True):
+        place = f"rank {journal.rank}: decode, step 2, collective {journal.collective}"
+        assert line == place + (", in wait_for_peers for 2.2 s" if journal.waiting else "") + waits_for

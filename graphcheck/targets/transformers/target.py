@@ -25,10 +25,25 @@ _CAPABILITIES = Capabilities(
             kind="str",
             default="float32",
             choices=("float32", "bfloat16", "float16"),
-            help="what the weights are rounded to; arithmetic is float32",
+            help="what the weights are rounded to; for the dtype of the arithmetic see `arithmetic`",
+        ),
+        AxisSpec(
+            name="arithmetic",
+            kind="str",
+            default="float32",
+            choices=("float32", "float64", "bfloat16", "float16"),
+            help="dtype of matrix products and activations, over the rounded weights",
+        ),
+        AxisSpec(
+            name="attention",
+            kind="str",
+            default="eager",
+            choices=("eager", "sdpa"),
+            help="which of transformers' attention implementations computes",
         ),
     ),
     gives_top_logits=True,
+    gives_forced=True,
     gives_evidence=True,
 )
 
@@ -37,7 +52,7 @@ _ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEV
 
 
 class TransformersTarget:
-    """`generate` of transformers on the CPU, eager attention, greedy. Stateless: each attempt is a process."""
+    """transformers on the CPU: greedy `generate`, or one teacher-forced pass. Stateless: each attempt is a process."""
 
     def describe(self) -> Capabilities:
         return _CAPABILITIES
@@ -54,7 +69,7 @@ class TransformersTarget:
             json.dumps(
                 {
                     "model_dir": str(launch.model_dir),
-                    "dtype": launch.settings.get("dtype", _CAPABILITIES.axes[0].default),
+                    **{axis.name: launch.settings.get(axis.name, axis.default) for axis in _CAPABILITIES.axes},
                     "workload": workload.model_dump(mode="json"),
                 }
             )

@@ -1,4 +1,4 @@
-"""Owns the reference's process: loads the model with transformers, generates each prompt, reports every step."""
+"""Owns the reference's process: loads the model with transformers, runs each prompt, reports every step."""
 
 import os
 import resource
@@ -25,6 +25,8 @@ class Job(Record):
 
     model_dir: Path
     dtype: str
+    arithmetic: str
+    attention: str
     workload: Workload
 
 
@@ -70,7 +72,7 @@ class Reporter:
 
 
 class Witness(LogitsProcessor):
-    """Reports the logits of each step as `generate` is about to use them, and hands them on unchanged."""
+    """Reports the logits of each step: as `generate` is about to use them, unchanged, or row by row."""
 
     def __init__(self, reporter: Reporter, request: Request, run: int) -> None:
         self._reporter, self._request, self._run = reporter, request, run
@@ -79,8 +81,13 @@ class Witness(LogitsProcessor):
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """`scores` [1, vocab_size] float32."""
-        logits = scores[0]
+        self.report(scores[0])
+        return scores
+
+    def report(self, logits: torch.Tensor, forced: int | None = None) -> None:
+        """One step with `logits` [vocab_size], after which `forced`, else the argmax, is fed on."""
         token = int(logits.argmax())
+        fed = token if forced is None else forced
         finite = bool(logits.isfinite().all())
         now = time.monotonic()
         self._reporter.send(
@@ -92,7 +99,7 @@ class Witness(LogitsProcessor):
                 requests=(self._request.id,),
                 index=(len(self.ids),),
                 argmax=(token,),
-                ids=(token,),
+                ids=(fed,),
                 finite=(finite,),
                 live=1,
                 replayed=False,
@@ -105,8 +112,7 @@ class Witness(LogitsProcessor):
         self._reporter.num_decode_tokens += bool(self.ids)
         if not self.ids:
             self._reporter.enter("decode")
-        self.ids.append(token)
-        return scores
+        self.ids.append(fed)
 
 
 def best(logits: torch.Tensor) -> tuple[tuple[int, float], ...]:
@@ -116,16 +122,18 @@ def best(logits: torch.Tensor) -> tuple[tuple[int, float], ...]:
     return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
 
 
-def load(model_dir: Path, dtype: str) -> Any:
-    """The model with weights rounded to `dtype`, ready for float32 arithmetic.
+def load(job: Job) -> Any:
+    """The model with weights rounded to `dtype`, then turned into the dtype of the arithmetic.
+
+    Only parameters are turned: what transformers keeps in float32 (norms, rotary angles) stays so.
 
     Raises:
         ValueError: the checkpoint lacks weights or has them in another shape; transformers would invent them.
     """
     loaded: Any = AutoModelForCausalLM.from_pretrained(
-        model_dir,
+        job.model_dir,
         dtype=torch.float32,
-        attn_implementation="eager",
+        attn_implementation=job.attention,
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=False,
@@ -136,7 +144,7 @@ def load(model_dir: Path, dtype: str) -> Any:
         raise ValueError(f"the checkpoint does not fill the model: {broken}")
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(parameter.to(getattr(torch, dtype)))
+            parameter.data = parameter.to(getattr(torch, job.dtype)).to(getattr(torch, job.arithmetic))
     # A checkpoint's own sampling defaults (penalties, temperature) would be merged into every call.
     model.generation_config = GenerationConfig()
     return model.eval()
@@ -166,16 +174,26 @@ def generate(model: Any, request: Request, witness: Witness) -> None:
         raise RuntimeError(f"generate returned {ids} but its logits say {witness.ids}")
 
 
+def force(model: Any, request: Request, witness: Witness) -> None:
+    """The forced tokens in one pass without a cache; every position from the prompt's last on is a step."""
+    forced = request.forced_ids or ()
+    tokens = torch.tensor([[*request.prompt_ids, *forced[:-1]]])
+    with torch.inference_mode():
+        logits = model(input_ids=tokens, use_cache=False).logits[0, len(request.prompt_ids) - 1 :]
+    for row, token in zip(logits, forced, strict=True):
+        witness.report(row, token)
+
+
 def run(job: Job, reporter: Reporter) -> None:
     """Every prompt in order, one at a time; an error in one is reported and the next one runs."""
     reporter.enter("load")
-    model = load(job.model_dir, job.dtype)
+    model = load(job)
     for number in range(job.workload.passes):
         for request in job.workload.requests:
             reporter.enter("prefill")
             witness = Witness(reporter, request, number)
             try:
-                generate(model, request, witness)
+                (generate if request.forced_ids is None else force)(model, request, witness)
             except Exception as error:
                 reporter.send(_error(error, "request", reporter.phase, request.id))
                 continue

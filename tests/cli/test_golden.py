@@ -1,0 +1,113 @@
+"""`graphcheck golden`: making, reviewing and accepting a golden with the real reference, and what the options mean."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from graphcheck.cli.app import app
+from graphcheck.harness import regen_matrix
+from graphcheck.harness.golden_store import read_golden, write_golden
+from graphcheck.schema.errors import UsageError
+from graphcheck.schema.golden import GoldenStep
+from tests.cli.program import run_matrix, start
+from tests.fake_world import FakeWorld
+from tests.tiny_model import make_tiny_llama
+
+MATRIX = """\
+models = ["tiny"]
+suites = ["s"]
+[axes]
+graph = ["off", "on"]
+"""
+SUITE = 'name = "s"\nprompts = [{ id = "a", text = "w1 w2 w3", max_new_tokens = 6 }]\n'
+GOLDEN = Path("golden/tiny/s.jsonl")
+
+
+def golden(folder: Path, *arguments: str) -> tuple[int, str]:
+    process = start(folder, "golden", *arguments)
+    output, _ = process.communicate(timeout=240)
+    return process.returncode, output
+
+
+def plant_a_wrong_token(path: Path) -> None:
+    """A golden that is valid in form, with a wrong third token that it claims to be sure of."""
+    old = read_golden(path)
+    [prompt] = old.prompts
+    wrong = (prompt.ids[2] + 1) % 200
+    ids = (*prompt.ids[:2], wrong, *prompt.ids[3:])
+    steps = (*prompt.steps[:2], GoldenStep(top=((wrong, 9.0), (0, 1.0))), *prompt.steps[3:])
+    fields = old.header.model_dump(exclude={"format", "num_prompts", "body_sha"})
+    write_golden(path, fields, [prompt.model_copy(update={"ids": ids, "steps": steps, "text": "a planted answer"})])
+
+
+def test_a_wrong_golden_is_found_reviewed_and_replaced(tmp_path: Path) -> None:
+    make_tiny_llama(tmp_path / "tiny")
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "s.toml").write_text(SUITE)
+    (tmp_path / "m.toml").write_text(MATRIX)
+    code, output = golden(tmp_path, "regen", "m.toml")
+    assert (code, "1 prompts, 6 tokens, 0 soft" in output, "the first, nothing to review" in output) == (
+        0,
+        True,
+        True,
+    ), output
+    right = (tmp_path / GOLDEN).read_bytes()
+
+    plant_a_wrong_token(tmp_path / GOLDEN)
+    planted = (tmp_path / GOLDEN).read_bytes()
+    code, output = golden(tmp_path, "regen", "m.toml")
+    assert (code, f"{GOLDEN}.pending" in output, "pending, HARD: 1 HARD" in output) == (0, True, True), output
+    assert (tmp_path / GOLDEN).read_bytes() == planted
+    code, output = golden(tmp_path, "diff")
+    assert (code, "a planted answer" in output, read_golden(tmp_path / GOLDEN).prompts[0].text in output) == (
+        0,
+        True,
+        True,
+    )
+
+    code, output = golden(tmp_path, "accept", str(GOLDEN))
+    assert (code, output.count("\n"), "HARD" in output) == (2, 1, True), output
+    code, output = golden(tmp_path, "accept", str(GOLDEN), "--hard", "--reason", "it was planted")
+    assert (code, "accepted" in output) == (0, True), output
+    accepted = read_golden(tmp_path / GOLDEN)
+    assert accepted.header.hard is not None
+    assert accepted.header.hard.reason == "it was planted"
+    assert (tmp_path / GOLDEN).read_bytes().split(b"\n", 1)[1] == right.split(b"\n", 1)[1]
+    assert run_matrix(tmp_path, "m.toml").code == 0
+    code, output = golden(tmp_path, "check", "--matrix", "m.toml")
+    assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("ci", "arguments", "writes"),
+    [
+        ("true", [], False),
+        ("true", ["default"], True),
+        ("true", ["--model", "probe"], True),
+        ("", [], True),
+        (None, [], True),
+    ],
+)
+def test_in_ci_regen_writes_only_what_is_named(
+    monkeypatch: pytest.MonkeyPatch, ci: str | None, arguments: list[str], writes: bool
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def fake(request: object, **options: Any) -> Sequence[object]:
+        asked.append(options)
+        return []
+
+    monkeypatch.setattr(regen_matrix, "regen_matrix", fake)
+    done = CliRunner().invoke(app, ["golden", "regen", *arguments], env={"CI": ci})
+    assert (done.exit_code, asked) == (0, [{"writes": writes}])
+
+
+@pytest.mark.parametrize("command", ["accept", "reject"])
+def test_in_ci_a_decision_takes_names(fake_world: FakeWorld, command: str) -> None:
+    done = CliRunner().invoke(app, ["golden", command], env={"CI": "true"})
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.value == "CI is set"
+    assert CliRunner().invoke(app, ["golden", command], env={"CI": None}).output == "nothing is pending\n"
