@@ -2,7 +2,7 @@
 #
 #   make matrix    run the default matrix      make matrix ARGS="--disable-fix metadata-refresh"
 #   make test      run the test suite          make test ARGS="-k golden"
-#   make golden    make the goldens again, by transformers
+#   make golden    make the goldens again, by transformers (then: graphcheck golden diff, accept)
 #   make probe     train the probe model again (then: make golden)
 #   make lint      ruff and mypy
 #

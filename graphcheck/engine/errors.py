@@ -27,7 +27,3 @@ class CaptureError(EngineError):
 
 class ContractError(EngineError):
     """The replay contract was broken: names the buffer and its owner."""
-
-
-class CollectiveError(EngineError):
-    """A collective was issued in a way that a graph cannot hold."""

@@ -8,7 +8,7 @@ from graphcheck.harness.compare import compare
 from graphcheck.harness.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
 from graphcheck.harness.story import tell
 from graphcheck.harness.transcript import Transcript, transcripts
-from graphcheck.harness.witness import RankWitness, declared_eager, unwitnessed, vacuous, witnesses
+from graphcheck.harness.witness import RankWitness, contradicted, declared_eager, unwitnessed, vacuous, witnesses
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.matrix import Policy
@@ -186,6 +186,7 @@ _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.TOKENS, _tokens),
     # Wrong tokens are the fault itself; a breach of the contract alone is an error that has not shown in tokens yet.
     (Verdict.ERROR, _breach),
+    (Verdict.VACUOUS, lambda case: contradicted(case.started.settings, case.ranks)),
     (Verdict.VACUOUS, lambda case: vacuous(case.graph, case.ranks, case.policy.expect_fallback)),
     (Verdict.UNWITNESSED, lambda case: unwitnessed(case.graph, case.ranks)),
 )

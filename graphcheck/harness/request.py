@@ -70,7 +70,10 @@ def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan
         fixes_off=request.fixes_off,
     )
     attempts = plan_attempts(loaded, capabilities, overrides)
-    return Plan(loaded, target, capabilities, _selected(attempts, request.select))
+    selected = _selected(attempts, request.select)
+    for planned in selected:
+        target.check(planned.settings)
+    return Plan(loaded, target, capabilities, selected)
 
 
 def _selected(attempts: Sequence[PlannedAttempt], select: str | None) -> Sequence[PlannedAttempt]:

@@ -59,7 +59,10 @@ def _fresh_folder(now: datetime) -> Path:
 
 
 class RunStore:
-    """The open run folder at `path`. One process writes it; every record is on disk when its call returns."""
+    """The open run folder at `path`. One process writes it; every record is on disk when its call returns.
+
+    Every method raises RunFolderError if the disk is full, or the folder can no longer be written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,15 +70,16 @@ class RunStore:
     def write_info(self, info: RunInfo) -> None:
         """Replaces `run.json` in one rename, so that a reader never sees half of it."""
         partial = self.path / f"{RUN_FILE}.partial"
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(info.model_dump_json(indent=2) + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(self.path / RUN_FILE)
+        with self._writing():
+            with partial.open("w", encoding="utf-8") as stream:
+                stream.write(info.model_dump_json(indent=2) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(self.path / RUN_FILE)
 
     def append(self, record: AttemptStarted | AttemptFinished) -> None:
         """Adds a line to `cells.jsonl`."""
-        with (self.path / CELLS_FILE).open("a", encoding="utf-8") as stream:
+        with self._writing(), (self.path / CELLS_FILE).open("a", encoding="utf-8") as stream:
             stream.write(record.model_dump_json() + "\n")
             stream.flush()
             os.fsync(stream.fileno())
@@ -90,19 +94,32 @@ class RunStore:
     def attempt_dir(self, key: str) -> Path:
         """The folder for what a target leaves behind: each rank's log, and anything else it writes."""
         path = self.path / ATTEMPTS_DIR / key
-        path.mkdir(parents=True, exist_ok=True)
+        with self._writing():
+            path.mkdir(parents=True, exist_ok=True)
         return path
 
     @contextmanager
     def steps(self, key: str) -> Iterator[Callable[[Event], None]]:
         """Yields a function that adds step and finished events to `steps/KEY.jsonl`; others are not kept there."""
         path = self.path / STEPS_DIR / f"{key}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        with path.open("w", encoding="utf-8") as stream:
+        with self._writing():
+            path.parent.mkdir(exist_ok=True)
+            stream = path.open("w", encoding="utf-8")
+        with stream:
 
             def write(event: Event) -> None:
                 if isinstance(event, StepEvent | FinishedEvent):
-                    stream.write(event.model_dump_json(exclude_none=True) + "\n")
-                    stream.flush()
+                    with self._writing():
+                        stream.write(event.model_dump_json(exclude_none=True) + "\n")
+                        stream.flush()
 
             yield write
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            raise RunFolderError(
+                str(self.path), f"can no longer be written ({failure.strerror})", "free space or name another --run-dir"
+            ) from None

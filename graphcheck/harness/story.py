@@ -15,10 +15,13 @@ def tell(
     steps: Sequence[StepEvent], stall: Stall | None, verdict: Verdict, forced: AttemptFinished | None
 ) -> Story | None:
     """The story of an attempt with several ranks; None if its ranks never disagreed and it did not hang."""
+    disagreement = first_disagreement(steps)
+    parting = first_parting(steps) or (parting_in(stall) if stall is not None else None)
+    came_apart = disagreement is not None or parting is not None
     story = Story(
-        disagreement=first_disagreement(steps),
-        parting=first_parting(steps) or (parting_in(stall) if stall is not None else None),
-        cause=_cause(forced) if verdict is Verdict.HANG and forced is not None else "",
+        disagreement=disagreement,
+        parting=parting,
+        cause=_cause(forced, came_apart) if verdict is Verdict.HANG and forced is not None else "",
     )
     return story if story != Story() else None
 
@@ -67,7 +70,9 @@ def _batch(phase: str, live: int, bucket: int | None) -> str:
     return f"{phase} of {live}" + (f" in bucket {bucket}" if bucket is not None else "")
 
 
-def _cause(forced: AttemptFinished) -> str:
+def _cause(forced: AttemptFinished, came_apart: bool) -> str:
     if forced.verdict is Verdict.HANG:
         return MISMATCHED
+    if forced.verdict in _TO_ITS_END and not came_apart:
+        return "not known: the ranks' tokens agreed, and the hang did not come again in the forced pass"
     return DIVERGED if forced.verdict in _TO_ITS_END else f"not known: the forced pass ended in {forced.verdict}"

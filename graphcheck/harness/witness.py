@@ -20,6 +20,8 @@ class RankWitness:
     evidence: Evidence
     eligible: int
     fallbacks: frozenset[str]
+    replayed_in_steps: int | None
+    """Lane-tokens of the steps that say of themselves that they were replayed; None if no step says either way."""
 
 
 def witnesses(
@@ -37,8 +39,40 @@ def witnesses(
         own = [step for step in steps if step.rank == rank]
         given = evidence.get(rank, Evidence())
         eligible = eligible_lane_tokens(workload, golden, own, largest)
-        found.append(RankWitness(rank, given, eligible, _fallbacks(given, own, largest)))
+        found.append(RankWitness(rank, given, eligible, _fallbacks(given, own, largest), _replayed(own)))
     return tuple(found)
+
+
+def _replayed(steps: Sequence[StepEvent]) -> int | None:
+    said = [step for step in steps if step.replayed is not None]
+    return sum(step.live for step in said if step.replayed) if said else None
+
+
+def contradicted(settings: Mapping[str, AxisValue], ranks: Sequence[RankWitness]) -> str | None:
+    """Where the evidence of a token-exact cell contradicts its settings or itself, or None.
+
+    A counter that a target cannot give is no contradiction; one that some ranks give and another does not is.
+    """
+    tp = settings.get("tp")
+    if isinstance(tp, int) and len(ranks) != tp:
+        return f"tp is {tp}, but {len(ranks)} ranks ran"
+    silent = [rank.rank for rank in ranks if rank.evidence == Evidence()]
+    if silent:
+        return f"rank {silent[0]} gave no evidence, though others did" if len(silent) < len(ranks) else None
+    return next(filter(None, (_contradicted(settings, rank) for rank in ranks)), None)
+
+
+def _contradicted(settings: Mapping[str, AxisValue], rank: RankWitness) -> str | None:
+    given, tp, device = rank.evidence, settings.get("tp"), settings.get("device")
+    if isinstance(tp, int) and tp > 1 and given.collectives == 0:
+        return f"tp is {tp}, but rank {rank.rank} entered no collective"
+    if device is not None and given.backend.device != device:
+        return f"device is {device}, but rank {rank.rank} ran on {given.backend.device}"
+    counted, said = given.replayed_lane_tokens, rank.replayed_in_steps
+    if counted is not None and said is not None and counted != said:
+        return f"rank {rank.rank} counted {counted} replayed lane-tokens, but its steps say {said}"
+    watched = settings.get("audit") == "on" and settings.get("graph") == "on" and not rank.fallbacks
+    return f"audit is on, but rank {rank.rank} was not audited" if watched and given.audit is None else None
 
 
 def _fallbacks(evidence: Evidence, steps: Sequence[StepEvent], largest: int | None) -> frozenset[str]:

@@ -14,6 +14,7 @@ from graphcheck.harness.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.explain import explain
 from graphcheck.report.frames import axis_names, cells_frame
+from graphcheck.report.golden import environment_notes
 from graphcheck.report.terminal import RED, print_line, style_of
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.verdicts import Verdict
@@ -22,7 +23,7 @@ from graphcheck.schema.verdicts import Verdict
 def render(run: Run, console: Console) -> ExitCode:
     """Prints a run, its exit code in words on the last line, and returns that code."""
     summary = summarize(run.info, run.attempts)
-    for warning in [*words.warnings(run.info.environment), *run.notes]:
+    for warning in [*words.warnings(run.info.environment), *run.notes, *environment_notes(run)]:
         print_line(console, warning, "yellow")
     print_line(console, words.title(run.info, str(run.path)), "bold")
     console.print(grid(run))

@@ -25,7 +25,7 @@ def explain(attempt: RecordedAttempt) -> list[str]:
     if finished is None:
         return ["the run ended before this cell had a verdict"]
     if finished.verdict.is_green:
-        return [*filter(None, [finished.reason]), *_audit(finished)]
+        return [*filter(None, [finished.reason])]
     lines = [finished.reason]
     lines += _story(finished)
     if finished.facts.stall is not None:

@@ -16,6 +16,7 @@ from graphcheck.report.ablation import audited, describe_effect, not_run, withou
 from graphcheck.report.console import num_devices
 from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
+from graphcheck.report.golden import environment_notes
 from graphcheck.report.limitations import limitations
 from graphcheck.report.public import make_public, this_machine
 from graphcheck.report.tally import evidence_line
@@ -55,7 +56,7 @@ def markdown(run: Run) -> str:
         GoldenCorrupt: the run's copy of a golden is missing or damaged.
     """
     intact = without_trials(run)
-    warnings = [*words.warnings(run.info.environment), *run.notes]
+    warnings = [*words.warnings(run.info.environment), *run.notes, *environment_notes(run)]
     sections = [
         *(f"> {warning}" for warning in warnings),
         f"## graphcheck: {_headline(run, intact)}",

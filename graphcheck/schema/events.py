@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
 from graphcheck.schema.base import Record
 from graphcheck.schema.evidence import Evidence
@@ -49,6 +49,13 @@ class StepEvent(Record):
     seconds: float | None = None
     logits_sha: tuple[str, ...] | None = None
     top: tuple[tuple[tuple[int, float], ...], ...] | None = None
+
+    @model_validator(mode="after")
+    def _parallel(self) -> "StepEvent":
+        for name in ("index", "argmax", "ids", "finite"):
+            if len(getattr(self, name)) != len(self.requests):
+                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(self.requests)} requests")
+        return self
 
 
 class FinishedEvent(Record):

@@ -52,6 +52,14 @@ class Target(Protocol):
 
     def describe(self) -> Capabilities: ...
 
+    def check(self, settings: Mapping[str, AxisValue]) -> None:
+        """Checks settings that hang together, before anything starts.
+
+        Raises:
+            UsageError: no cell can run with them.
+        """
+        ...
+
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> Session:
         """Starts one attempt; logs and stacks go under `out_dir`. Raises TargetError if nothing could start."""
         ...

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import Event
@@ -52,6 +53,9 @@ class FakeTarget:
             devices={"cuda": "tp"},
             sites=("layers.{layer}",),
         )
+
+    def check(self, settings: Mapping[str, AxisValue]) -> None:
+        """See Target.check: its settings do not hang together."""
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "FakeSession":
         """See Target.start. The rule needs `vocab_size` from the model's config.json."""

@@ -165,6 +165,31 @@ def test_swapped_page_with_items_to_come_changes_the_answer(probe: LlamaForCausa
     assert first_wrong(probe, TEXTS[prompt], Fault(damage=swap_page(page, other))) is not None
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_each_layer_is_needed_by_some_prompt_of_twelve(
+    probe: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A layer that decode could skip unnoticed would hide every fault that is confined to it."""
+    layer = probe.model.layers[number]
+
+    def skip(cache: DynamicCache) -> None:
+        def passed_on(hidden_states: torch.Tensor, **kwargs: object) -> torch.Tensor:
+            # The cache must still grow by a slot, or the next token's mask would not fit.
+            keys = cache.layers[number].keys
+            cache.update(torch.zeros_like(keys[:, :, :1]), torch.zeros_like(keys[:, :, :1]), number)
+            return hidden_states
+
+        monkeypatch.setattr(layer, "forward", passed_on)
+
+    assert len(probe.model.layers) == 3
+    wrong = []
+    for prompt in load_suite("twelve", MATRIX.path).suite.prompts:
+        with monkeypatch.context():
+            wrong.append(first_wrong(probe, str(prompt.text), Fault(damage=skip)) is not None)
+        monkeypatch.undo()
+    assert any(wrong)
+
+
 def test_damage_where_nothing_is_needed_changes_nothing(probe: LlamaForCausalLM) -> None:
     text = "recall A ba be bi bo ; B du fe gi ho ; ? A"
     unneeded = 1 + text.split().index("gi")

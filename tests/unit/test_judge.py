@@ -144,7 +144,7 @@ def test_graphs_that_ran_in_a_graph_off_cell_are_vacuous(counter: str) -> None:
 def test_an_unknown_counter_on_one_rank_is_unwitnessed_never_a_pass(graph: str, known: Evidence, counter: str) -> None:
     unknown = known.model_copy(update={counter: None})
     assert verdict(graph=graph, evidence={0: known, 1: unknown}).verdict is Verdict.UNWITNESSED
-    assert verdict(graph=graph, evidence={0: known}).verdict is Verdict.UNWITNESSED, "no evidence from rank 1"
+    assert verdict(graph=graph, evidence={0: known}).verdict is Verdict.VACUOUS, "rank 1 alone gave no evidence"
 
 
 def test_a_target_without_graphs_claims_nothing_that_needs_a_witness() -> None:

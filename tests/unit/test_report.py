@@ -13,6 +13,7 @@ from graphcheck.report.frames import cells_frame
 from graphcheck.schema.evidence import AuditFinding, Backend
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.run import RunInfo
+from graphcheck.schema.verdicts import Verdict
 from tests.fake_world import FakeWorld
 
 TAPE = Backend(graph="tape", device_name="CPU")
@@ -146,7 +147,7 @@ def test_words_in_brackets_are_shown_as_they_are(fake_world: FakeWorld) -> None:
     assert "matrix [bold]m[/bold] on" in rendered(replace(run, info=edited))
 
 
-def test_findings_of_the_audit_are_shown_even_in_a_green_cell(fake_world: FakeWorld) -> None:
+def test_findings_of_the_audit_are_shown_and_those_that_are_left_out_are_counted(fake_world: FakeWorld) -> None:
     run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
     finished = run.attempts[0].finished
     assert finished is not None
@@ -155,9 +156,11 @@ def test_findings_of_the_audit_are_shown_even_in_a_green_cell(fake_world: FakeWo
     )
     evidence = {0: finished.facts.evidence[0].model_copy(update={"audit": findings})}
     facts = finished.facts.model_copy(update={"evidence": evidence})
-    attempt = RecordedAttempt(run.attempts[0].started, finished.model_copy(update={"facts": facts}))
+    breached = finished.model_copy(update={"facts": facts, "verdict": Verdict.ERROR, "reason": "tail is broken"})
+    attempt = RecordedAttempt(run.attempts[0].started, breached)
     text = rendered(replace(run, attempts=(attempt,)))
-    assert "graph_on  PASS: audit, rank 0, replay 1: tail of positions: lane 3 is 7" in text
+    assert "graph_on  ERROR: tail is broken" in text
+    assert "audit, rank 0, replay 1: tail of positions: lane 3 is 7" in text
     assert "and 1 more findings of the audit" in text
 
 

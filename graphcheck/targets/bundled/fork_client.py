@@ -61,6 +61,15 @@ class ForkServer:
         """For select: readable when a rank has ended."""
         return self._socket.fileno()
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Ends a server that does not answer; its ranks must be dead already."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def close(self) -> None:
         """Ends the server and every rank it still has. Idempotent."""
         self._socket.close()
@@ -68,8 +77,7 @@ class ForkServer:
             try:
                 self._process.wait(1.0)
             except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+                self.kill()
                 self._process.wait()
         if self._process.stderr is not None:
             self._process.stderr.close()

@@ -19,6 +19,7 @@ from graphcheck.targets.bundled.fork_client import ForkServer
 from graphcheck.targets.bundled.job import Job
 
 _STACK_SECONDS = 0.5
+_KILL_SECONDS = 5.0
 
 
 class BundledSession:
@@ -30,6 +31,7 @@ class BundledSession:
         self._held = ExitStack()
         self._processes: list[int] = []
         self._exited: set[int] = set()
+        self._server_is_lost = self._mourned = False
         self._partial: dict[int, bytes] = {}
         self._job_path = out_dir / "job.json"
         self._job_path.write_text(job.model_dump_json(), encoding="utf-8")
@@ -74,6 +76,9 @@ class BundledSession:
         for rank, process in enumerate(self._processes):
             if rank not in self._exited and (exit_event := self._exit(rank, process)) is not None:
                 events += self._read(rank, self._pipes[rank])
+                if self._server_is_lost and not self._mourned:
+                    self._mourned = True
+                    events.append(_server_died())
                 events.append(exit_event)
         return events
 
@@ -109,10 +114,14 @@ class BundledSession:
             if rank not in self._exited:
                 with suppress(ProcessLookupError):
                     os.killpg(process, signal.SIGKILL)
+        deadline = time.monotonic() + _KILL_SECONDS
         for rank, process in enumerate(self._processes):
-            while rank not in self._exited:
-                if self._exit(rank, process) is None:
-                    select.select([self._server.fileno()], [], [], 1.0)
+            while rank not in self._exited and self._exit(rank, process) is None:
+                if time.monotonic() > deadline:
+                    # A server that does not answer cannot report the ranks, which are dead by now; the next attempt
+                    # gets a new one.
+                    self._server.kill()
+                select.select([self._server.fileno()], [], [], 0.1)
         self._close_release()
         for rank, pipe in enumerate(self._pipes):
             if pipe >= 0:
@@ -142,6 +151,7 @@ class BundledSession:
             status = self._server.exit_status(process)
         except TargetError:
             # Without the server no status can be had; the rank must still end.
+            self._server_is_lost = True
             with suppress(ProcessLookupError):
                 os.killpg(process, signal.SIGKILL)
             self._exited.add(rank)
@@ -179,14 +189,28 @@ class BundledSession:
         )
 
 
+def _server_died() -> ErrorEvent:
+    """The cause of what follows: its ranks are killed, since nobody could tell how they end."""
+    return ErrorEvent(
+        rank=0,
+        kind="crash",
+        error="ForkServerDied",
+        message="the process that forks the ranks is gone, killed from outside or out of memory",
+        phase="start",
+    )
+
+
 def _parse(rank: int, line: bytes) -> Event:
     try:
-        return EVENT.validate_json(line)
+        event = EVENT.validate_json(line)
     except ValidationError:
+        event = None
+    if event is None or event.rank != rank:
         return ErrorEvent(
             rank=rank,
             kind="crash",
             error="GarbledEvent",
-            message=f"rank {rank} wrote {line[:80]!r}: not an event; look at its log",
+            message=f"rank {rank} wrote {line[:80]!r}: not an event of its own; look at its log",
             phase="start",
         )
+    return event

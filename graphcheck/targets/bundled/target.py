@@ -1,12 +1,16 @@
 """Owns the bundled target: what the engine can do, in the harness's words, and starting attempts at it."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from graphcheck.engine.config import SETTINGS, Setting
+from graphcheck.engine.config import SETTINGS, EngineConfig, Setting
+from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.fixes import FIXES, Fix
 from graphcheck.engine.site_names import PATTERNS
+from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
+from graphcheck.schema.errors import UsageError
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch, Session
@@ -40,7 +44,19 @@ class BundledTarget:
             delays=launch.attempt.delays,
             workload=workload,
         )
+        if "_server" in self.__dict__ and not self._server.is_alive:
+            # Whatever ended it cost the attempt at hand; the others need not pay for it.
+            self.close()
         return BundledSession(self._server, job, out_dir.absolute())
+
+    def check(self, settings: Mapping[str, AxisValue]) -> None:
+        """See Target.check."""
+        try:
+            EngineConfig.from_settings(settings, frozenset())
+        except ConfigError as error:
+            value, _, rest = str(error).partition(": ")
+            rule, _, todo = rest.rpartition("; ")
+            raise UsageError(value, rule, todo) from None
 
     def close(self) -> None:
         """See Target.close."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import EVENT, Event, ExitEvent
@@ -56,6 +57,9 @@ class TransformersTarget:
 
     def describe(self) -> Capabilities:
         return _CAPABILITIES
+
+    def check(self, settings: Mapping[str, AxisValue]) -> None:
+        """See Target.check: its settings do not hang together."""
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "WorkerSession":
         """Starts the worker; its job and its log (stdout and stderr) are files in `out_dir`.
