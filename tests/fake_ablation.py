@@ -86,6 +86,7 @@ def ablate_in(
         load_target=lambda name: target or fake,
         count_devices=lambda kind: num_devices,
         clock=Clock(world.clock.now, world.clock.sleep),
+        device_memory=lambda: None,
     )
     planned: list[int] = []
     records: list[AttemptStarted | AttemptFinished] = []

@@ -19,6 +19,7 @@ from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.targets.fake import FakeTarget
 
 VOCAB_SIZE = 97
+CONFIG = {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 64, "num_hidden_layers": 2}
 PROMPTS = {"one": ((3, 14, 15), 12), "two": ((92, 65), 9), "three": ((35, 89, 79, 32), 5)}
 """Prompt id -> prompt ids, number of new tokens."""
 
@@ -77,6 +78,7 @@ class FakeWorld:
             load_target=lambda name: FakeTarget(self.clock.sleep),
             count_devices=lambda kind: num_devices,
             clock=Clock(self.clock.now, self.clock.sleep),
+            device_memory=lambda: None,
         )
         result = run_matrix(RunRequest(matrix=str(matrix), **request), lambda record: None, surroundings)
         return load_run(result.path), result.exit_code
@@ -86,7 +88,7 @@ def make_world(path: Path) -> FakeWorld:
     """Fills an empty folder."""
     model = path / "toy"
     model.mkdir()
-    (model / "config.json").write_text(json.dumps({"vocab_size": VOCAB_SIZE, "max_position_embeddings": 64}))
+    (model / "config.json").write_text(json.dumps(CONFIG))
     (model / "model.safetensors").write_bytes(b"weights that nobody loads")
     suite = path / "suites" / "trio.toml"
     suite.parent.mkdir()

@@ -43,6 +43,9 @@ GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of g
 ReportFormat = Annotated[
     Format, typer.Option("--format", help="markdown is for a pull request: what else is said goes to standard error")
 ]
+ShareGpus = Annotated[
+    bool, typer.Option("--share-gpus", help="cells with more ranks than GPUs run too, their ranks taking turns")
+]
 AllowSkipped = Annotated[bool, typer.Option("--allow-skipped", help="skipped cells do not spoil the run")]
 
 
@@ -88,7 +91,11 @@ def run_matrix(
     lanes: Annotated[int | None, typer.Option(min=1, help="sequences decoded at once")] = None,
     set_: Set = None,
     audit: Audit = False,
+    share_gpus: ShareGpus = False,
     allow_skipped: AllowSkipped = False,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="run each cell this often; one that disagrees with itself is FLAKY")
+    ] = 1,
     require_backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
     ] = None,
@@ -108,9 +115,11 @@ def run_matrix(
         ignore_eos=ignore_eos,
         lanes=lanes,
         settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
+        share_gpus=share_gpus,
         allow_skipped=allow_skipped,
         require_backend=require_backend,
         select=select,
+        repeats=repeats,
         command=("graphcheck", *sys.argv[1:]),
     )
     raise typer.Exit(run_and_report(request, Terminal(), format_))
@@ -133,6 +142,7 @@ def ablate(
     ] = None,
     set_: Set = None,
     audit: Audit = False,
+    share_gpus: ShareGpus = False,
     allow_skipped: AllowSkipped = False,
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
@@ -148,6 +158,7 @@ def ablate(
         golden_dir=golden_dir,
         run_dir=run_dir,
         select=select,
+        share_gpus=share_gpus,
         allow_skipped=allow_skipped,
         settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
         command=("graphcheck", *sys.argv[1:]),
@@ -166,6 +177,21 @@ def report(
     from graphcheck.report.terminal import Terminal
 
     raise typer.Exit(show(run, Terminal(), format_))
+
+
+@app.command("doctor")
+def doctor(
+    matrix: Annotated[
+        str | None, typer.Argument(metavar="[NAME|PATH]", help="look at this matrix, cell by cell  [every shipped one]")
+    ] = None,
+) -> None:
+    """Show this machine, which cells of a matrix it can run, and why not the others. Runs nothing."""
+    from graphcheck.harness.doctor import diagnose
+    from graphcheck.harness.inventory import take_inventory
+    from graphcheck.report.doctor import print_diagnosis
+    from graphcheck.report.terminal import Terminal
+
+    raise typer.Exit(print_diagnosis(diagnose(matrix, take_inventory()), Terminal()))
 
 
 @models_app.callback()

@@ -46,6 +46,30 @@ def regen(matrix: MatrixName = None, model: Model = None, golden_dir: GoldenDir 
     print_filed(regen_matrix(request, writes=writes), Terminal())
 
 
+@golden_app.command("calibrate")
+def calibrate(
+    matrix: MatrixName = None,
+    model: Model = None,
+    golden_dir: GoldenDir = None,
+    select: Select = None,
+    repeats: Annotated[int, typer.Option(min=1, help="runs of each cell")] = 1,
+) -> None:
+    """Measure the rounding noise of a known-good engine against its goldens: what may be a near tie.
+
+    Every cell of the matrix runs, all fixes on, fed with its golden's tokens. With CI set in the environment, nothing
+    is written unless a matrix or a model is named.
+    """
+    from graphcheck.harness.golden_calibrate import calibrate as calibrate_matrix
+    from graphcheck.harness.golden_pending import may_write
+    from graphcheck.harness.request import RunRequest
+    from graphcheck.report.golden import print_calibrated
+    from graphcheck.report.terminal import Terminal
+
+    request = RunRequest(matrix=matrix or RunRequest.matrix, model=model, golden_dir=golden_dir, select=select)
+    writes = may_write(named=matrix is not None or model is not None)
+    print_calibrated(calibrate_matrix(request, repeats, writes=writes), Terminal())
+
+
 @golden_app.command("diff")
 def diff(paths: Paths = None, golden_dir: GoldenDir = None) -> None:
     """Show what pending goldens would change: per prompt the first step, both texts and the margins."""

@@ -65,8 +65,8 @@ def read_config(folder: Path) -> DecoderConfig:
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable config ({error}); give a checkpoint folder") from None
-    architectures = config.get("architectures") or []
-    family = FAMILIES.get(architectures[0]) if len(architectures) == 1 else None
+    architectures = config.get("architectures")
+    family = next((family for name, family in FAMILIES.items() if architectures == [name]), None)
     if family is None:
         raise CheckpointError(
             f"{path}: architectures = {architectures}: not implemented; the engine runs {', '.join(FAMILIES)}"
@@ -78,28 +78,38 @@ def read_config(folder: Path) -> DecoderConfig:
 
 
 def _parse(path: Path, config: dict[str, Any], family: Family) -> DecoderConfig:
-    num_heads = config["num_attention_heads"]
-    num_kv_heads = config.get("num_key_value_heads") or num_heads
+    num_heads = _count(path, config, "num_attention_heads")
+    num_kv_heads = _count(path, config, "num_key_value_heads", num_heads)
+    hidden_size = _count(path, config, "hidden_size")
     if num_heads % num_kv_heads:
         raise CheckpointError(f"{path}: {num_heads} query heads do not divide into {num_kv_heads} KV heads; mend it")
     rope = config.get("rope_parameters") or {}
     parsed = DecoderConfig(
         family=family,
-        num_layers=config["num_hidden_layers"],
-        hidden_size=config["hidden_size"],
+        num_layers=_count(path, config, "num_hidden_layers"),
+        hidden_size=hidden_size,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // num_heads,
-        intermediate_size=config["intermediate_size"],
-        vocab_size=config["vocab_size"],
+        head_dim=_count(path, config, "head_dim", hidden_size // num_heads),
+        intermediate_size=_count(path, config, "intermediate_size"),
+        vocab_size=_count(path, config, "vocab_size"),
         rms_norm_eps=config["rms_norm_eps"],
         rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
         rope_scaling=read_rope_scaling(path, rope or config.get("rope_scaling") or {}),
-        max_positions=config["max_position_embeddings"],
+        max_positions=_count(path, config, "max_position_embeddings"),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
     _refuse_unsupported(path, config, parsed)
     return parsed
+
+
+def _count(path: Path, config: dict[str, Any], key: str, default: int | None = None) -> int:
+    """A size; `default` where the config has none, or null."""
+    value = config.get(key)
+    value = default if value is None else value
+    if type(value) is not int or value < 1:
+        raise CheckpointError(f"{path}: {key} = {value!r}: a size is a positive whole number; complete the config")
+    return value
 
 
 def _refuse_unsupported(path: Path, config: dict[str, Any], parsed: DecoderConfig) -> None:

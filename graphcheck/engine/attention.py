@@ -1,16 +1,34 @@
 """Owns attention in its two phases: one query a lane over the KV cache, and one whole prompt over itself."""
 
 import math
+from typing import Protocol
 
 import torch
 from torch.nn import functional as F
 
+from graphcheck.engine.decoder import Attention
 from graphcheck.engine.kv_cache import KVCache
 
 
-class DecodeAttention:
-    """One new token a lane. Every shape is fixed by the batch's rows and the context, every length read on the
-    device, so that the same step can be captured."""
+class DecodeAttention(Protocol):
+    """Makes the attention of one decode step, one new token a lane.
+
+    Every shape is fixed by the batch's rows and the context, every length read on the device, so that the same step
+    can be captured. `slot_mapping` and `seq_lens` are int32 [lanes], `block_tables` int32 [lanes, blocks].
+    """
+
+    def __call__(
+        self,
+        kv_cache: KVCache,
+        slot_mapping: torch.Tensor,
+        seq_lens: torch.Tensor,
+        block_tables: torch.Tensor,
+        context: int,
+    ) -> Attention: ...
+
+
+class GatherAttention:
+    """Decode attention in torch ops: gathers every lane's whole context, then masks what lies beyond its length."""
 
     def __init__(
         self,
@@ -37,6 +55,16 @@ class DecodeAttention:
         scores = torch.matmul(q, keys.permute(0, 2, 3, 1)) / math.sqrt(head_dim)  # [lanes, KV, G, context]
         weights = scores.float().masked_fill(self._beyond, float("-inf")).softmax(-1).to(q.dtype)
         return torch.matmul(weights, values.permute(0, 2, 1, 3)).reshape(lanes, heads, head_dim)
+
+
+def attention(name: str) -> DecodeAttention:
+    """Decode attention by the name that the setting `attention` has for it."""
+    if name == "gather":
+        return GatherAttention
+    # Only here: a torch for CPUs comes without triton.
+    from graphcheck.engine.kernels.decode_attention import TritonAttention
+
+    return TritonAttention
 
 
 class PrefillAttention:

@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from graphcheck.engine.architecture import DecoderConfig, read_config
+from graphcheck.engine.attention import attention
 from graphcheck.engine.checkpoint import Checkpoint
 from graphcheck.engine.collectives import Collectives, SingleRank, StagedCollectives
 from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.decoder import DecoderModel
-from graphcheck.engine.delays import check_sites
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.graphs.base import GraphBackend
@@ -21,7 +21,7 @@ from graphcheck.engine.kv_cache import KV_LAYOUTS, KVCache
 from graphcheck.engine.numerics import NUM_VIRTUAL_SHARDS, Sharding
 from graphcheck.engine.rendezvous import Rendezvous
 from graphcheck.engine.rope import RotaryEmbedding
-from graphcheck.engine.site_names import collective_sites
+from graphcheck.engine.site_names import step_sites
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror, StepProgram
 from graphcheck.engine.step_io import ContractBuffers, StepOutputs
@@ -67,7 +67,9 @@ def build(folder: Path, context: RankContext) -> RankParts:
         raise ConfigError(
             f"context = {config.context}: the model has {model_config.max_positions} positions; lower `context`"
         )
-    check_sites(config.delays, model_config.num_layers)
+    sites = list(step_sites(model_config.num_layers))
+    context.journal.sites(sites)
+    context.hooks.bind(sites)
     sharding = Sharding(NUM_VIRTUAL_SHARDS if config.numerics == "invariant" else config.tp, context.rank, config.tp)
     collectives = _collectives(context, model_config)
     kv_cache = _kv_cache(context, model_config, sharding)
@@ -78,7 +80,7 @@ def build(folder: Path, context: RankContext) -> RankParts:
         collectives=collectives,
         sites=context.sites,
         mirror=context.mirror,
-        hooks=context.hooks,
+        attention=attention(config.attention),
         vocab_size=model_config.vocab_size,
         own_vocab=range(sharding.own.start * shard_vocab, sharding.own.stop * shard_vocab),
     )
@@ -127,7 +129,7 @@ def _kv_cache(context: RankContext, model_config: DecoderConfig, sharding: Shard
 def _collectives(context: RankContext, model_config: DecoderConfig) -> Collectives:
     config = context.config
     if config.tp == 1:
-        return SingleRank()
+        return SingleRank(context.hooks)
     return StagedCollectives(
         rank=context.rank,
         tp=config.tp,
@@ -135,11 +137,19 @@ def _collectives(context: RankContext, model_config: DecoderConfig) -> Collectiv
         backend=context.backend,
         transport=_transport(context, model_config),
         sites=context.sites,
+        hooks=context.hooks,
     )
 
 
 def _transport(context: RankContext, model_config: DecoderConfig) -> Transport:
-    if context.config.allreduce == "nccl":
+    config = context.config
+    if config.allreduce == "gloo":
+        return GlooTransport(Rendezvous(context.journal, config.tp), context.journal)
+    if config.allreduce == "nccl":
         return NcclTransport()
-    names = list(collective_sites(model_config.num_layers))
-    return GlooTransport(Rendezvous(context.journal, context.config.tp, names), context.journal)
+    # Only here: a torch for CPUs cannot import it everywhere.
+    from graphcheck.engine.symmetric import SymmetricTransport
+
+    hidden = max(config.rows, config.context) * model_config.hidden_size
+    logits = config.rows * -(-model_config.vocab_size // NUM_VIRTUAL_SHARDS) * NUM_VIRTUAL_SHARDS
+    return SymmetricTransport(context.device.torch_device, numel=max(hidden, logits))

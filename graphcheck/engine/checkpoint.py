@@ -64,7 +64,8 @@ class Checkpoint:
     """An open checkpoint folder. Checks names and shapes before anything is loaded.
 
     Raises:
-        CheckpointError: a file that is no safetensors, a tensor that is missing, extra or of the wrong shape.
+        CheckpointError: a file that is no safetensors, a tensor that is missing, extra, in two files, or of the wrong
+            shape.
     """
 
     def __init__(self, folder: Path, config: DecoderConfig) -> None:
@@ -74,9 +75,12 @@ class Checkpoint:
         for path in sorted(folder.glob("*.safetensors")):
             try:
                 file = self._files.enter_context(safe_open(path, framework="pt"))
-            except SafetensorError as error:
+            except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path}: not a whole safetensors file ({error}); fetch it again") from None
-            self._where |= dict.fromkeys(file.keys(), file)
+            for name in file.keys():  # noqa: SIM118, this is no dict
+                if name in self._where:
+                    raise CheckpointError(f"{path}: tensor {name} is in another file too; keep one of them")
+                self._where[name] = file
         self._check(_expected_shapes(config))
 
     def __enter__(self) -> "Checkpoint":
@@ -150,7 +154,9 @@ class Checkpoint:
         for name, shape in expected.items():
             found = tuple(self._where[name].get_slice(name).get_shape())
             if found != shape:
-                raise CheckpointError(f"{self._folder}: tensor {name} has shape {found}; config.json says {shape}")
+                raise CheckpointError(
+                    f"{self._folder}: tensor {name} has shape {found}: config.json says {shape}; fetch both again"
+                )
 
 
 def _expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

@@ -10,25 +10,26 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
-import torch.distributed as dist
 
 from graphcheck.engine.graphs.base import LAUNCH, WAIT, GraphBackend
+from graphcheck.engine.hooks import Hooks
 from graphcheck.engine.numerics import tree_sum
-from graphcheck.engine.site_names import LM_HEAD_GATHER
+from graphcheck.engine.site_names import DONE, LM_HEAD_GATHER
 from graphcheck.engine.sites import FixSites
-from graphcheck.engine.transport import Transport
+from graphcheck.engine.transport import Pending, Transport
 
 
 @dataclass
 class Ticket:
-    """A collective in flight: its site, how it starts, and how its result gets to its place."""
+    """A collective in flight: its site, the tensor that it fills, how it starts, how its result gets there."""
 
     site: str
     kind: Literal["reduce", "gather"]
+    target: torch.Tensor
     sent: torch.Tensor
-    start: Callable[[], dist.Work]
+    start: Callable[[], Pending]
     deliver: Callable[[], object]
-    work: dist.Work | None = field(default=None)
+    work: Pending | None = field(default=None)
 
 
 class Collectives(Protocol):
@@ -53,15 +54,20 @@ class Collectives(Protocol):
 
 
 class SingleRank:
-    """TP 1: the partial is the sum already, and both verbs have nothing to do."""
+    """TP 1: the partial is the sum already, and both verbs have nothing to do. Sites are passed all the same."""
 
     num_launched = 0
 
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
     def reduce(self, x: torch.Tensor, site: str) -> torch.Tensor:
+        self._hooks.site(site, x)
+        self._hooks.site(site + DONE, x)
         return x
 
     def gather_logits(self, logits: torch.Tensor) -> None:
-        return None
+        self.reduce(logits, LM_HEAD_GATHER)
 
     def end_step(self) -> None:
         return None
@@ -80,9 +86,10 @@ class StagedCollectives:
         backend: GraphBackend,
         transport: Transport,
         sites: FixSites,
+        hooks: Hooks,
     ) -> None:
         self._rank, self._tp, self._fixed_tree = rank, tp, fixed_tree
-        self._backend, self._transport, self._sites = backend, transport, sites
+        self._backend, self._transport, self._sites, self._hooks = backend, transport, sites, hooks
         self._in_flight: list[Ticket] = []
         self.num_launched = 0
 
@@ -99,16 +106,18 @@ class StagedCollectives:
             ticket = Ticket(
                 site,
                 "reduce",
+                x,
                 sent,
-                start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1)),
+                start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1), site),
                 deliver=lambda: x.copy_(tree_sum(gathered.unbind())),
             )
         else:
             ticket = Ticket(
                 site,
                 "reduce",
+                x,
                 sent,
-                start=lambda: self._transport.all_reduce(sent),
+                start=lambda: self._transport.all_reduce(sent, site),
                 deliver=lambda: x.copy_(sent),
             )
         return self._launch(ticket)
@@ -121,8 +130,9 @@ class StagedCollectives:
         ticket = Ticket(
             LM_HEAD_GATHER,
             "gather",
+            logits,
             sent,
-            start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1)),
+            start=lambda: self._transport.all_gather(gathered.view(-1), sent.view(-1), LM_HEAD_GATHER),
             deliver=lambda: blocks.copy_(gathered.transpose(0, 1)),
         )
         self._join(self._launch(ticket))
@@ -137,6 +147,7 @@ class StagedCollectives:
             ticket.deliver()
 
         self._backend.call(finish, f"{WAIT} {ticket.site}")
+        self._hooks.site(ticket.site + DONE, ticket.target)
 
     def end_step(self) -> None:
         """See Collectives.end_step. With every result joined where it is used, nothing is left to join here."""
@@ -153,6 +164,7 @@ class StagedCollectives:
 
     def _launch(self, ticket: Ticket) -> Ticket:
         sent = ticket.sent
+        self._hooks.site(ticket.site, ticket.target)
 
         def start() -> None:
             self._transport.meet(ticket.kind, sent.shape[0], sent.nbytes, ticket.site)

@@ -24,7 +24,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("device", "cpu", "where the ranks compute; graphs are tapes on a CPU", choices=("cpu", "cuda")),
     Setting("dtype", "float32", "dtype of weights and activations", choices=("float32", "bfloat16", "float16")),
     Setting("numerics", "invariant", "bits that do not depend on tp, or ordinary shards", ("invariant", "fast")),
-    Setting("allreduce", "gloo", "transport of the collectives", choices=("gloo", "nccl")),
+    Setting("allreduce", "gloo", "transport of the collectives", choices=("gloo", "nccl", "symm")),
+    Setting("share_gpus", "off", "ranks that outnumber the GPUs take turns on them", choices=("off", "on")),
+    Setting("attention", "gather", "decode attention: torch ops on gathered pages, or a kernel", ("gather", "triton")),
     Setting("kv", "paged", "layout of the KV cache", choices=("paged", "static")),
     Setting("kv_dtype", "auto", "dtype of the KV cache; auto is the model's", choices=("auto", "bfloat16")),
     Setting("shapes", "padded", "eager decode pads to the buckets too, or runs the exact batch", ("padded", "exact")),
@@ -34,7 +36,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("num_pages", 0, "KV pages to share (paged); 0 is enough for every lane at full context"),
     Setting("buckets", "1,2,4,8", "padded decode batch sizes, ascending; a larger batch runs eager"),
     Setting("audit", "off", "check the replay contract around every replay, and capture twice", ("off", "on")),
-    Setting("logits", "off", "`digest` adds the sha256 of every row of logits to the step events", ("off", "digest")),
+    Setting("breadcrumbs", "on", "steps write into host memory how far they have come", choices=("off", "on")),
+    Setting(
+        "logits",
+        "off",
+        "step events get the sha256 of each row of logits (`digest`; with an audit anyway), or its best ids (`top`)",
+        ("off", "digest", "top"),
+    ),
 )
 
 
@@ -68,6 +76,8 @@ class EngineConfig:
     dtype: str
     numerics: str
     allreduce: str
+    share_gpus: bool
+    attention: str
     kv: str
     kv_dtype: str
     exact_shapes: bool
@@ -77,7 +87,9 @@ class EngineConfig:
     num_pages: int
     buckets: tuple[int, ...]
     audit: bool
+    breadcrumbs: bool
     logits_digest: bool
+    logits_top: bool
     fixes_off: frozenset[str] = field(default_factory=frozenset)
     delays: Mapping[str, float] = field(default_factory=dict)
     """Site -> seconds by which this rank is late there."""
@@ -114,10 +126,7 @@ class EngineConfig:
                 f"context = {context}, page_size = {page_size}: the context is a whole number of pages; "
                 f"try context = {-(-context // page_size) * page_size}"
             )
-        if values["allreduce"] == "nccl" and values["device"] != "cuda":
-            raise ConfigError("allreduce = nccl, device = cpu: NCCL moves GPU memory only; use gloo, or device = cuda")
-        if values["allreduce"] == "gloo" and values["device"] == "cuda" and int(values["tp"]) > 1:
-            raise ConfigError("allreduce = gloo, device = cuda: a CUDA graph cannot hold gloo; use allreduce = nccl")
+        _check_device(values)
         return cls(
             tp=int(values["tp"]),
             graph=values["graph"] == "on",
@@ -125,6 +134,8 @@ class EngineConfig:
             dtype=str(values["dtype"]),
             numerics=str(values["numerics"]),
             allreduce=str(values["allreduce"]),
+            share_gpus=values["share_gpus"] == "on",
+            attention=str(values["attention"]),
             kv=str(values["kv"]),
             kv_dtype=str(values["kv_dtype"]),
             exact_shapes=values["shapes"] == "exact",
@@ -134,10 +145,29 @@ class EngineConfig:
             num_pages=num_pages,
             buckets=_needed(parse_buckets(str(values["buckets"])), lanes),
             audit=values["audit"] == "on",
-            logits_digest=values["logits"] == "digest",
+            breadcrumbs=values["breadcrumbs"] == "on",
+            logits_digest=values["logits"] == "digest" or values["audit"] == "on",
+            logits_top=values["logits"] == "top",
             fixes_off=fixes_off,
             delays=dict(delays or {}),
         )
+
+
+def _check_device(values: Mapping[str, int | str]) -> None:
+    """Settings that only one kind of device can serve."""
+    allreduce = values["allreduce"]
+    if values["device"] == "cuda":
+        if allreduce == "gloo" and int(values["tp"]) > 1:
+            raise ConfigError("allreduce = gloo, device = cuda: a CUDA graph cannot hold gloo; use allreduce = nccl")
+        if allreduce == "nccl" and values["share_gpus"] == "on":
+            raise ConfigError("allreduce = nccl, share_gpus = on: NCCL wants a GPU a rank; use allreduce = symm")
+        return
+    if allreduce != "gloo":
+        raise ConfigError(
+            f"allreduce = {allreduce}, device = cpu: it moves GPU memory only; use gloo, or device = cuda"
+        )
+    if values["attention"] == "triton":
+        raise ConfigError("attention = triton, device = cpu: the kernel needs a GPU; use gather, or device = cuda")
 
 
 def _needed(buckets: tuple[int, ...], lanes: int) -> tuple[int, ...]:

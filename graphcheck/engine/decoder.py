@@ -12,7 +12,7 @@ from graphcheck.engine.hooks import Hooks
 from graphcheck.engine.layers import rms_norm, swiglu
 from graphcheck.engine.numerics import Sharding, tree_sum
 from graphcheck.engine.rope import RotaryEmbedding, rotate
-from graphcheck.engine.site_names import DONE, DOWN_PROJ_REDUCE, LAYER, O_PROJ_REDUCE
+from graphcheck.engine.site_names import DOWN_PROJ_REDUCE, LAYER, O_PROJ_REDUCE
 
 
 class Attention(Protocol):
@@ -85,18 +85,11 @@ class DecoderModel:
             q_tnh, k_tnh = rotate(q_tnh, cos, sin), rotate(k_tnh, cos, sin)
             attended = attention(index, shard, q_tnh, k_tnh, v_tnh)
             partials.append(F.linear(attended.flatten(1), weights.o).float())
-        return self._sum(partials, O_PROJ_REDUCE.format(layer=index)).to(x.dtype)
+        return self._reduce(tree_sum(partials), O_PROJ_REDUCE.format(layer=index)).to(x.dtype)
 
     def _mlp_block(self, index: int, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
         hidden = rms_norm(x, layer.post_attention_norm, self._config.rms_norm_eps)
         partials = [
             F.linear(swiglu(F.linear(hidden, weights.gate_up)), weights.down).float() for weights in layer.shards
         ]
-        return self._sum(partials, DOWN_PROJ_REDUCE.format(layer=index)).to(x.dtype)
-
-    def _sum(self, partials: list[torch.Tensor], site: str) -> torch.Tensor:
-        partial = tree_sum(partials)
-        self._hooks.site(site, partial)
-        total = self._reduce(partial, site)
-        self._hooks.site(site + DONE, total)
-        return total
+        return self._reduce(tree_sum(partials), DOWN_PROJ_REDUCE.format(layer=index)).to(x.dtype)

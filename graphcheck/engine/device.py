@@ -1,12 +1,13 @@
 """Owns what differs between a rank on a CPU and one on a GPU: the device, its graphs, moving to it, waiting for it."""
 
+import os
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.graphs.base import GraphBackend
 from graphcheck.engine.graphs.cuda import CudaGraphBackend
 from graphcheck.engine.graphs.tape import TapeBackend
@@ -30,8 +31,21 @@ class Device(Protocol):
         """Returns when all device work is done: a declared wait."""
         ...
 
-    def delay(self, seconds: float) -> None:
-        """Makes the device's work late; device work, so that a graph can hold it."""
+    def register(self, memory: torch.Tensor) -> torch.Tensor:
+        """Lets work of the device write into host memory, whole pages of it: the same memory as the device's tensor.
+
+        Raises:
+            ConfigError: the driver refuses.
+        """
+        ...
+
+    def delay(self, nanoseconds: torch.Tensor) -> None:
+        """Makes the device's work late by the word in int64 `nanoseconds` [1], in device memory and read when the
+        work runs; device work, so that a graph can hold it."""
+        ...
+
+    def ranks_on_it(self, tp: int) -> int:
+        """How many of `tp` ranks compute on one device, at most; 1 where devices are not counted."""
         ...
 
     def peak_memory_bytes(self) -> int | None:
@@ -52,17 +66,27 @@ class CpuDevice:
     def wait(self) -> None:
         return None
 
-    def delay(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def register(self, memory: torch.Tensor) -> torch.Tensor:
+        return memory
+
+    def delay(self, nanoseconds: torch.Tensor) -> None:
+        time.sleep(int(nanoseconds) / 1e9)
+
+    def ranks_on_it(self, tp: int) -> int:
+        return 1
 
     def peak_memory_bytes(self) -> int | None:
         return None
 
 
 class CudaDevice:
-    """The GPU of this rank."""
+    """The GPU of this rank; with `share`, ranks that outnumber the GPUs take turns on them."""
 
-    def __init__(self, local_rank: int) -> None:
+    def __init__(self, local_rank: int, *, share: bool) -> None:
+        if share:
+            local_rank %= torch.cuda.device_count()
+            # torch refuses symmetric memory of two ranks on one device unless it is told that this is meant.
+            os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
         self.torch_device = torch.device("cuda", local_rank)
         torch.cuda.set_device(self.torch_device)
         self.name = torch.cuda.get_device_name(self.torch_device)
@@ -78,13 +102,41 @@ class CudaDevice:
     def wait(self) -> None:
         torch.cuda.current_stream().synchronize()
 
-    def delay(self, seconds: float) -> None:
-        clock_khz = torch.cuda.get_device_properties(self.torch_device).clock_rate
-        torch.cuda._sleep(int(seconds * clock_khz * 1e3))
+    def register(self, memory: torch.Tensor) -> torch.Tensor:
+        error = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)
+        if int(error) != 0:
+            raise ConfigError(
+                f"breadcrumbs = on: {memory.nbytes} bytes of host memory cannot be registered "
+                f"({torch.cuda.cudart().cudaGetErrorString(error)}); use breadcrumbs = off"
+            )
+        # Registered memory has one address for host and device, and a kernel that stores there costs less than a copy.
+        return torch.as_tensor(_ArrayInterface(memory), device=self.torch_device)
+
+    def delay(self, nanoseconds: torch.Tensor) -> None:
+        # Only here: a torch for CPUs comes without triton.
+        from graphcheck.engine.kernels.delay import spin
+
+        spin(nanoseconds)
+
+    def ranks_on_it(self, tp: int) -> int:
+        return -(-tp // torch.cuda.device_count())
 
     def peak_memory_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.torch_device)
 
 
-DEVICES: dict[str, Callable[[int], Device]] = {"cpu": lambda local_rank: CpuDevice(), "cuda": CudaDevice}
-"""Value of the setting `device` -> the device of a local rank."""
+class _ArrayInterface:
+    """Tells torch that 64-bit words of registered host memory are the device's as well."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": tuple(memory.shape),
+            "typestr": "<i8",
+            "data": (memory.data_ptr(), False),
+            "version": 3,
+        }
+
+
+def open_device(kind: str, local_rank: int, *, share: bool) -> Device:
+    """The device of a local rank: `kind` and `share` are the settings `device` and `share_gpus`."""
+    return CpuDevice() if kind == "cpu" else CudaDevice(local_rank, share=share)

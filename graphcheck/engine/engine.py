@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from graphcheck.engine.audit import Auditor
 from graphcheck.engine.batch import HostBatch, decode_batch, dummy_batch
 from graphcheck.engine.blocks import BlockAllocator
+from graphcheck.engine.breadcrumbs import Breadcrumbs
 from graphcheck.engine.build import RankContext, RankParts, build
 from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.delays import DelayHooks
@@ -21,13 +22,16 @@ from graphcheck.engine.events import Counters, FinishReport, StepReport
 from graphcheck.engine.graph_runner import GraphRunner, RunnerCounters
 from graphcheck.engine.graph_support import fallback_reason
 from graphcheck.engine.graphs.base import GraphBackend, NoGraphs
-from graphcheck.engine.hooks import Hooks, NoHooks
+from graphcheck.engine.hooks import HookChain, Hooks
 from graphcheck.engine.journal import JournalWriter
 from graphcheck.engine.request import Request
 from graphcheck.engine.scheduler import Scheduler, Step
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror
 from graphcheck.engine.step_io import StepInputs, StepOutputs
+
+NUM_TOP = 4
+"""How many ids of each row the step events carry on request."""
 
 Report = Callable[[StepReport | FinishReport | RequestError], None]
 
@@ -56,7 +60,7 @@ class Engine:
         rank: int,
         device: Device,
         journal: JournalWriter,
-        hooks: Hooks | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> None:
         self.config = config
         self._folder, self._device, self._journal = folder, device, journal
@@ -69,7 +73,11 @@ class Engine:
             journal=journal,
             sites=FixSites(config.fixes_off),
             mirror=HostMirror(dummy_batch(1, max_blocks=config.max_blocks)),
-            hooks=hooks or (DelayHooks(config.delays, self._backend, device) if config.delays else NoHooks()),
+            hooks=HookChain(
+                *([DelayHooks(config.delays, self._backend, device)] if config.delays else []),
+                *([Breadcrumbs(journal, device)] if config.breadcrumbs else []),
+                *hooks,
+            ),
         )
         self._blocks = BlockAllocator(config.num_pages, config.page_size)
         self._runner: GraphRunner | None = None
@@ -178,6 +186,7 @@ class Engine:
             )
 
     def _prefill(self, step: Step) -> _Done:
+        self._context.hooks.begin_step(0)
         (sequence,) = step.sequences
         size = self.config.page_size
         slots = [sequence.block_table[p // size] * size + p % size for p in range(len(sequence.request.prompt_ids))]
@@ -196,6 +205,7 @@ class Engine:
         bucket = next((bucket for bucket in self.config.buckets if bucket >= batch.rows), None)
         if self._runner is not None and bucket is not None:
             self._runner.prepare(batch)
+            self._context.hooks.begin_step(self._runner.counters.replays + 1)
             return _Done(self._runner.replay(), bucket, replayed=True)
         if self._fallback is not None and bucket is not None:
             self._fallbacks[self._fallback] += 1
@@ -205,10 +215,11 @@ class Engine:
 
     def _decode_eager(self, batch: HostBatch, rows: int) -> StepOutputs:
         """The same padded shapes as a replay, but inputs of its own, and no captured buffer touched."""
+        self._context.hooks.begin_step(0)
         padded = batch.padded(rows)
         self._context.mirror.batch = padded
         self._eager_lane_tokens += batch.rows
-        inputs = StepInputs.from_host(padded, self._device.torch_device)
+        inputs = StepInputs.from_host(padded, self._device)
         self._parts.program.decode(inputs, self._parts.eager_outputs.rows(rows))
         return self._parts.eager_outputs.rows(batch.rows)
 
@@ -234,6 +245,7 @@ class Engine:
             fallback=done.fallback,
             seconds=time.perf_counter() - started,
             logits_sha=_digests(logits) if self.config.logits_digest else None,
+            top=_best(logits, finite) if self.config.logits_top else None,
         )
 
     def _int32(self, values: Iterable[int]) -> torch.Tensor:
@@ -243,3 +255,10 @@ class Engine:
 def _digests(logits: torch.Tensor) -> tuple[str, ...]:
     """sha256 of each row's bytes."""
     return tuple(hashlib.sha256(row.tobytes()).hexdigest() for row in logits.cpu().contiguous().numpy())
+
+
+def _best(logits: torch.Tensor, finite: Iterable[bool]) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """Each row's NUM_TOP best (id, logit), best first, of equal ones the lowest id; none for a row that is not finite."""
+    values, ids = logits.sort(dim=-1, descending=True, stable=True)
+    rows = zip(ids[:, :NUM_TOP].tolist(), values[:, :NUM_TOP].tolist(), finite, strict=True)
+    return tuple(tuple(zip(best, at, strict=True)) if is_finite else () for best, at, is_finite in rows)

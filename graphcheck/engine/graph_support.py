@@ -2,16 +2,16 @@
 
 from graphcheck.engine.config import EngineConfig
 
-_DTYPES = ("float32", "bfloat16")
-_LAYOUTS = ("paged", "static")
-_KV_DTYPES = ("auto",)
+_CAPTURED = {
+    "dtype": ("float32", "bfloat16"),
+    "kv": ("paged", "static"),
+    "kv_dtype": ("auto",),
+}
+
+FALLBACK_REASONS = tuple(_CAPTURED)
+"""Every reason that a step may record for having fallen back."""
 
 
 def fallback_reason(config: EngineConfig) -> str | None:
-    """Name of the first setting that is not supported (`dtype`, `kv`, `kv_dtype`), or None if decode is captured."""
-    supported = {
-        "dtype": config.dtype in _DTYPES,
-        "kv": config.kv in _LAYOUTS,
-        "kv_dtype": config.kv_dtype in _KV_DTYPES,
-    }
-    return next((reason for reason, is_supported in supported.items() if not is_supported), None)
+    """Name of the first setting whose value is not captured (`dtype`, `kv`, `kv_dtype`), or None if decode is."""
+    return next((name for name, values in _CAPTURED.items() if getattr(config, name) not in values), None)

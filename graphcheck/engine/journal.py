@@ -2,6 +2,8 @@
 
 A rank writes its own record and never locks, so others can read it while the rank is stuck. Every field is one
 aligned 64-bit word; a tag's number is written last, so that a reader who finds the number finds the whole tag.
+Behind the records lie the names of a step's sites, and one trail a rank: a word a site, into which the device itself
+writes the number of the step that passed it, also while the host is stuck.
 """
 
 import mmap
@@ -23,6 +25,8 @@ _TAG_WORDS = 5
 _COMPARED_WORDS = 4
 """Number, kind, rows, bytes; the site comes last and is for the story alone."""
 _SITES_BYTES = 32 * 1024
+_TRAIL_BYTES = 16 * 1024
+MOST_SITES = _TRAIL_BYTES // 8
 
 
 class Word(IntEnum):
@@ -36,6 +40,8 @@ class Word(IntEnum):
     FINISHED = 5
     WAIT = 6
     WAIT_SINCE_NS = 7
+    LAUNCHED = 8
+    REPLAY = 9
 
 
 _TAGS_AT = len(Word)
@@ -55,8 +61,22 @@ class Tag:
 
 
 @dataclass(frozen=True)
+class Trail:
+    """How far the device has come in the step that was launched last: it has passed `passed` of `sites`, in order.
+
+    `step` counts launched steps from 1, over the whole life of a rank; `replay` counts replays, 0 for an eager step.
+    """
+
+    step: int
+    replay: int
+    sites: tuple[str, ...]
+    passed: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """A record as read at one moment. `tags` are the last ones, oldest first, with their sites' names."""
+    """A record as read at one moment. `tags` are the last ones, oldest first, with their sites' names; `trail` is
+    None where the device leaves none."""
 
     rank: int
     phase: Phase
@@ -68,6 +88,7 @@ class Snapshot:
     waiting: str
     waiting_seconds: float
     tags: tuple[tuple[Tag, str], ...]
+    trail: Trail | None
 
 
 class JournalMemory:
@@ -88,15 +109,15 @@ class JournalMemory:
 
     @staticmethod
     def num_bytes(num_ranks: int) -> int:
-        """Size of the memory behind the records of `num_ranks` ranks and the site names."""
-        return num_ranks * _RECORD_BYTES + _SITES_BYTES
+        """Size of the records of `num_ranks` ranks, the site names and the trails."""
+        return num_ranks * (_RECORD_BYTES + _TRAIL_BYTES) + _SITES_BYTES
 
     def close(self) -> None:
         self._words.release()
         self._mmap.close()
 
     def write_sites(self, names: Sequence[str]) -> None:
-        """Stores the names that tags refer to by index; every rank writes the same table."""
+        """Stores the names to which tags and trails refer by index; every rank writes the same table."""
         text = "\n".join(names).encode()[: _SITES_BYTES - 8]
         start = self.num_ranks * _RECORD_BYTES
         self._mmap[start + 8 : start + 8 + len(text)] = text
@@ -122,6 +143,7 @@ class JournalMemory:
             waiting=waiting,
             waiting_seconds=(time.monotonic_ns() - since) / 1e9 if waiting else 0.0,
             tags=tuple((tag, sites[tag.site] if tag.site < len(sites) else "?") for tag in tags if tag is not None),
+            trail=self._trail(rank, tuple(sites)),
         )
 
     def agree(self, number: int, ranks: Sequence[int]) -> bool:
@@ -140,6 +162,23 @@ class JournalMemory:
         found, kind, rows, nbytes, site = self._words[start : start + _TAG_WORDS]
         return Tag(found, KINDS[kind], rows, nbytes, site) if found == number else None
 
+    def trail_words(self, rank: int) -> memoryview:
+        """A rank's trail as bytes of 64-bit words, one a site in the order of a step; begins at a whole page."""
+        start = self._trail_start(rank)
+        return memoryview(self._mmap)[start : start + _TRAIL_BYTES]
+
+    def _trail_start(self, rank: int) -> int:
+        return self.num_ranks * _RECORD_BYTES + _SITES_BYTES + rank * _TRAIL_BYTES
+
+    def _trail(self, rank: int, sites: tuple[str, ...]) -> Trail | None:
+        base = rank * _RECORD_BYTES // 8
+        step = self._words[base + Word.LAUNCHED]
+        if step == 0:
+            return None
+        start = self._trail_start(rank) // 8
+        passed = frozenset(site for number, site in enumerate(sites) if self._words[start + number] == step)
+        return Trail(step, self._words[base + Word.REPLAY], sites, passed)
+
     def _sites(self) -> list[str]:
         start = self.num_ranks * _RECORD_BYTES
         length = self._words[start // 8]
@@ -157,6 +196,7 @@ class JournalWriter:
         self._words = words
         self._rank = rank
         self._base = rank * _RECORD_BYTES // 8
+        self._site_index: dict[str, int] = {}
 
     def phase(self, phase: Phase) -> None:
         self._words[self._base + Word.PHASE] = PHASES.index(phase)
@@ -177,11 +217,26 @@ class JournalWriter:
     def finished(self) -> None:
         self._words[self._base + Word.FINISHED] = 1
 
-    def announce(self, kind: str, rows: int, nbytes: int, site: int) -> int:
+    def sites(self, names: Sequence[str]) -> None:
+        """Stores the names of a step's sites, in its order; every rank writes the same."""
+        self.memory.write_sites(names)
+        self._site_index = {name: index for index, name in enumerate(names)}
+
+    def trail_words(self) -> memoryview:
+        """See JournalMemory.trail_words."""
+        return self.memory.trail_words(self._rank)
+
+    def launched(self, step: int, replay: int) -> None:
+        """Device step `step`, from 1, is about to be launched; `replay` as in Trail."""
+        self._words[self._base + Word.REPLAY] = replay
+        self._words[self._base + Word.LAUNCHED] = step
+
+    def announce(self, kind: str, rows: int, nbytes: int, site: str) -> int:
         """Writes the tag of the next collective and returns its number."""
         number = self._words[self._base + Word.COLLECTIVE] + 1
         start = _tag_start(self._rank, number)
-        for offset, value in enumerate((KINDS.index(kind), rows, nbytes, site), start=1):
+        values = KINDS.index(kind), rows, nbytes, self._site_index[site]
+        for offset, value in enumerate(values, start=1):
             self._words[start + offset] = value
         self._words[start] = number
         self._words[self._base + Word.COLLECTIVE] = number

@@ -17,18 +17,16 @@ _PAUSE_SECONDS = 50e-6
 class Rendezvous:
     """One rank's side of the meetings of a group of `tp`."""
 
-    def __init__(self, journal: JournalWriter, tp: int, site_names: list[str]) -> None:
+    def __init__(self, journal: JournalWriter, tp: int) -> None:
         self._journal = journal
         self._ranks = range(tp)
-        self._site_index = {name: index for index, name in enumerate(site_names)}
-        journal.memory.write_sites(site_names)
 
     def enter(self, kind: str, rows: int, nbytes: int, site: str) -> None:
         """Announces the next collective; returns once every rank has announced the same.
 
         If a peer announces another one, this never returns, as NCCL would not.
         """
-        number = self._journal.announce(kind, rows, nbytes, self._site_index[site])
+        number = self._journal.announce(kind, rows, nbytes, site)
         if not self.all_here(number):
             with self._journal.waiting("wait_for_peers"):
                 wait_for_peers(self, number)

@@ -17,17 +17,13 @@ PATTERNS: tuple[str, ...] = (
     LM_HEAD_GATHER,
     LM_HEAD_GATHER + DONE,
 )
-"""Every site, `{layer}` standing for a layer number. `.done` comes after the collective, the same name before it."""
+"""Every site in the order of a step, `{layer}` standing for a layer number: those of a layer, then the last two.
+`.done` comes when the collective's result is in its place, the same name without it before the collective starts."""
 
 
-def collective_sites(num_layers: int) -> Iterator[str]:
-    """Sites of a step's collectives, in the order in which it meets them."""
+def step_sites(num_layers: int) -> Iterator[str]:
+    """Every site of a model, in the order in which a step passes them."""
     for layer in range(num_layers):
-        yield O_PROJ_REDUCE.format(layer=layer)
-        yield DOWN_PROJ_REDUCE.format(layer=layer)
-    yield LM_HEAD_GATHER
-
-
-def all_sites(num_layers: int) -> frozenset[str]:
-    """Every site of a model."""
-    return frozenset(pattern.format(layer=layer) for pattern in PATTERNS for layer in range(num_layers))
+        for pattern in PATTERNS[:-2]:
+            yield pattern.format(layer=layer)
+    yield from PATTERNS[-2:]

@@ -9,9 +9,7 @@ from graphcheck.engine.attention import DecodeAttention, PrefillAttention
 from graphcheck.engine.batch import HostBatch
 from graphcheck.engine.collectives import Collectives
 from graphcheck.engine.decoder import DecoderModel
-from graphcheck.engine.hooks import Hooks
 from graphcheck.engine.kv_cache import KVCache
-from graphcheck.engine.site_names import DONE, LM_HEAD_GATHER
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step_io import StepInputs, StepOutputs
 
@@ -35,19 +33,19 @@ class StepProgram:
         collectives: Collectives,
         sites: FixSites,
         mirror: HostMirror,
-        hooks: Hooks,
+        attention: DecodeAttention,
         vocab_size: int,
         own_vocab: range,
     ) -> None:
         self.model, self._kv_cache, self._collectives = model, kv_cache, collectives
-        self._sites, self._mirror, self._hooks = sites, mirror, hooks
+        self._sites, self._mirror, self._attention = sites, mirror, attention
         self._vocab_size, self._own_vocab = vocab_size, own_vocab
 
     def decode(self, inputs: StepInputs, outputs: StepOutputs) -> None:
         """One token for every lane; writes all of `outputs`."""
         seq_lens, slot_mapping = self._resident_metadata(inputs)
         context = inputs.block_tables.shape[1] * self._kv_cache.page_size
-        attention = DecodeAttention(self._kv_cache, slot_mapping, seq_lens, inputs.block_tables, context)
+        attention = self._attention(self._kv_cache, slot_mapping, seq_lens, inputs.block_tables, context)
         hidden = self.model.forward(inputs.token_ids, inputs.positions, attention)
         self._finish(hidden, inputs.force_mask, inputs.forced_ids, outputs)
 
@@ -79,9 +77,7 @@ class StepProgram:
         own = logits[:, self._own_vocab.start : self._own_vocab.stop]
         own.copy_(torch.cat(self.model.logits(hidden), dim=-1))
         logits[:, self._vocab_size :].fill_(float("-inf"))
-        self._hooks.site(LM_HEAD_GATHER, logits)
         self._collectives.gather_logits(logits)
-        self._hooks.site(LM_HEAD_GATHER + DONE, logits)
         argmax = logits.argmax(-1).int()  # the lowest index wins a tie
         outputs.argmax_ids.copy_(argmax)
         outputs.next_ids.copy_(torch.where(force_mask, forced_ids, argmax))

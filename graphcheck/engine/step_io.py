@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 
 from graphcheck.engine.batch import HostBatch
 from graphcheck.engine.contract import INPUTS, OUTPUTS, BufferSpec
+from graphcheck.engine.device import Device
 
 _DTYPES = {"int32": torch.int32, "bool": torch.bool, "float32": torch.float32}
 
@@ -23,9 +25,15 @@ class StepInputs:
     block_tables: torch.Tensor
 
     @classmethod
-    def from_host(cls, batch: HostBatch, device: torch.device) -> "StepInputs":
+    def from_host(cls, batch: HostBatch, device: Device) -> "StepInputs":
         """New tensors with the values of `batch`."""
-        return cls(**{spec.name: torch.from_numpy(getattr(batch, spec.name)).to(device) for spec in INPUTS})
+
+        def uploaded(values: np.ndarray) -> torch.Tensor:
+            tensor = torch.empty(values.shape, dtype=torch.from_numpy(values).dtype, device=device.torch_device)
+            device.upload(tensor, values)
+            return tensor
+
+        return cls(**{spec.name: uploaded(getattr(batch, spec.name)) for spec in INPUTS})
 
     def rows(self, rows: int) -> "StepInputs":
         """The leading rows, in the same memory."""

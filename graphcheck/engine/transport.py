@@ -9,8 +9,19 @@ from graphcheck.engine.journal import JournalWriter
 from graphcheck.engine.rendezvous import Rendezvous
 
 
+class Pending(Protocol):
+    """A collective in flight."""
+
+    def wait(self) -> object:
+        """After this, later work of the device sees the result."""
+        ...
+
+
 class Transport(Protocol):
-    """Starts collectives of the default process group. A result may be used only after `wait`."""
+    """Starts collectives. A result may be used only after `wait`.
+
+    Sites name the collectives of a step; two of one name are never in flight together.
+    """
 
     name: str
 
@@ -18,15 +29,15 @@ class Transport(Protocol):
         """Comes first in every collective: whatever this transport needs to find its peers."""
         ...
 
-    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor, site: str) -> Pending:
         """Starts gathering flat `sent` of every rank into flat `output`."""
         ...
 
-    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
-        """Starts summing `buffer` over the ranks, in place."""
+    def all_reduce(self, buffer: torch.Tensor, site: str) -> Pending:
+        """Starts summing contiguous float32 `buffer` over the ranks, in place."""
         ...
 
-    def wait(self, work: dist.Work) -> None:
+    def wait(self, pending: Pending) -> None:
         """After this, later work of the device sees the result."""
         ...
 
@@ -42,15 +53,15 @@ class GlooTransport:
     def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
         self._rendezvous.enter(kind, rows, nbytes, site)
 
-    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor, site: str) -> Pending:
         return _all_gather(output, sent)
 
-    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
+    def all_reduce(self, buffer: torch.Tensor, site: str) -> Pending:
         return dist.all_reduce(buffer, async_op=True)
 
-    def wait(self, work: dist.Work) -> None:
+    def wait(self, pending: Pending) -> None:
         with self._journal.waiting("wait_for_collective"):
-            wait_for_collective(work)
+            wait_for_collective(pending)
 
 
 class NcclTransport:
@@ -61,22 +72,22 @@ class NcclTransport:
     def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
         return None
 
-    def all_gather(self, output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+    def all_gather(self, output: torch.Tensor, sent: torch.Tensor, site: str) -> Pending:
         return _all_gather(output, sent)
 
-    def all_reduce(self, buffer: torch.Tensor) -> dist.Work:
+    def all_reduce(self, buffer: torch.Tensor, site: str) -> Pending:
         return dist.all_reduce(buffer, async_op=True)
 
-    def wait(self, work: dist.Work) -> None:
-        work.wait()
+    def wait(self, pending: Pending) -> None:
+        pending.wait()
 
 
-def wait_for_collective(work: dist.Work) -> None:
+def wait_for_collective(pending: Pending) -> None:
     """A declared wait, by its own name so that a stack shows it."""
-    work.wait()
+    pending.wait()
 
 
-def _all_gather(output: torch.Tensor, sent: torch.Tensor) -> dist.Work:
+def _all_gather(output: torch.Tensor, sent: torch.Tensor) -> Pending:
     # torch 2.13 renames the call and warns about the old name.
     gather = dist.all_gather_single if "all_gather_single" in dir(dist) else dist.all_gather_into_tensor
     return gather(output, sent, async_op=True)

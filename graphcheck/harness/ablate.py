@@ -47,7 +47,7 @@ def ablate(
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
     surroundings = surroundings or Surroundings()
-    plan = make_plan(request.run, surroundings.load_target)
+    plan = make_plan(request.run, surroundings.load_target, surroundings.count_devices)
     prepared = prepare(plan, request.run)
     ablation = _ablation(request, plan, prepared)
     store = RunStore(new_run_folder(request.run.run_dir, datetime.now()))
@@ -83,8 +83,8 @@ def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unr
         cells=cells,
         num_selected_cells=len(prepared),
         repeats=request.repeats,
-        expect=tuple(_verdict(name) for name in request.expect),
-        delays=parse_delays(request.delays, plan.capabilities),
+        expect=_expected(request.expect, fixes),
+        delays=parse_delays(request.delays, plan.capabilities, plan.attempts),
     )
 
 
@@ -128,8 +128,11 @@ def _fixes(names: Sequence[str], capabilities: Capabilities) -> tuple[FixInfo, .
     return tuple(fix for fix in capabilities.fixes if not names or fix.name in names)
 
 
-def _verdict(name: str) -> Verdict:
-    red = [verdict for verdict in Verdict if not verdict.is_green]
-    if name not in red:
-        raise UsageError(f"--expect {name}", "not a verdict that a fault can have", f"choose from {', '.join(red)}")
-    return Verdict(name)
+def _expected(names: Sequence[str], fixes: Sequence[FixInfo]) -> tuple[Verdict, ...]:
+    """The verdicts of that name, each in the signature of one of the fixes at least: no other could ever count."""
+    declared = {verdict for fix in fixes for verdicts in fix.signature.shows.values() for verdict in verdicts}
+    for name in names:
+        if name not in declared:
+            rule = "not in the signature of any selected fix"
+            raise UsageError(f"--expect {name}", rule, f"choose from {', '.join(sorted(declared))}")
+    return tuple(Verdict(name) for name in names)

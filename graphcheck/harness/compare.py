@@ -1,39 +1,45 @@
 """Owns the outcome of one prompt: its transcripts against its golden. Knows nothing of verdicts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from graphcheck.harness.degeneration import Loop, forever, loop_at_end
+from graphcheck.harness.near_tie import TieRule, margin_ulp, near_ties
 from graphcheck.harness.transcript import Transcript, TranscriptKey
 from graphcheck.schema.events import ErrorEvent
 from graphcheck.schema.golden import GoldenPrompt
-from graphcheck.schema.run import PromptResult
+from graphcheck.schema.run import NearTie, PromptResult
 from graphcheck.schema.verdicts import Outcome
 
 CORRUPT_SHARE = 0.25
 """From this share of wrong tokens on, a prompt is corrupt rather than drifting."""
 
-FOREVER = 8
-"""A token that fills at least this many last places, and does not in the golden, counts as repeated for ever."""
-
-LONGEST_PERIOD = 8
-LEAST_PERIODS = 3
-"""A tail is a loop if a period of at most LONGEST_PERIOD tokens fills it at least LEAST_PERIODS times."""
-
 _ORDER = tuple(Outcome)
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """What one transcript shows: its outcome, and the token at which it first leaves the golden.
+class Terms:
+    """What answers to a prompt are judged by, besides its golden. `page_size` is in tokens; None if there are no pages.
 
-    `loop` is the period in tokens of the loop that it ends in, unless the golden ends in the same.
+    `stop_ids` are the request's: an answer that the golden's tokens end with one of them ended by a stop.
     """
+
+    ties: TieRule = field(default_factory=TieRule)
+    stop_ids: tuple[int, ...] = ()
+    page_size: int | None = None
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What one transcript shows: its outcome, and the token at which it first leaves the golden."""
 
     transcript: Transcript
     outcome: Outcome
     step: int = 0
     detail: str = ""
-    loop: int | None = None
+    loop: Loop | None = None
+    near_ties: tuple[NearTie, ...] = ()
 
 
 def compare(
@@ -41,8 +47,9 @@ def compare(
     answers: Sequence[Transcript],
     errors: Iterable[ErrorEvent],
     forced: Mapping[TranscriptKey, Transcript] | None = None,
+    terms: Terms = Terms(),
 ) -> PromptResult:
-    """The first outcome that applies, over every rank of every pass.
+    """The gravest outcome over every rank of every pass.
 
     `answers` holds one transcript for each rank of each pass, empty where no token came. With `forced`, the answers of
     the forced pass, a wrong token is judged by that pass, where each step is judged on its own; a free pass alone
@@ -53,7 +60,7 @@ def compare(
         if error.request == golden.id:
             detail = f"{error.error}: {error.message}"
             return PromptResult(prompt=golden.id, outcome=Outcome.ERROR, rank=error.rank, detail=detail)
-    readings = [_read(golden, answer, forced.get((answer.prompt, answer.run, answer.rank))) for answer in answers]
+    readings = [_read(golden, one, forced.get((one.prompt, one.run, one.rank)), terms) for one in answers]
     broken = next((reading for reading in readings if reading.outcome is Outcome.ERROR), None)
     if broken is not None:
         rank = broken.transcript.rank
@@ -64,23 +71,30 @@ def compare(
     different = [reading for reading in readings if reading.outcome is not Outcome.EXACT]
     if not different:
         return PromptResult(prompt=golden.id, outcome=Outcome.EXACT)
-    return _result(golden, different)
+    return _result(golden, different, terms)
 
 
-def _read(golden: GoldenPrompt, answer: Transcript, forced: Transcript | None) -> _Reading:
+def _read(golden: GoldenPrompt, answer: Transcript, forced: Transcript | None, terms: Terms) -> _Reading:
     if answer.broken is not None:
         return _Reading(answer, Outcome.ERROR, detail=answer.broken)
+    where = f" on rank {answer.rank}{_in_pass(answer.run)}"
     step = _first_difference(golden.ids, answer)
     if step is None:
-        return _Reading(answer, Outcome.EXACT)
-    outcome, detail = _classify(golden.ids, answer, forced)
-    where = f" on rank {answer.rank}{_in_pass(answer.run)}"
-    period = _loop_period(answer.ids)
-    if outcome is Outcome.COLLAPSE or period == _loop_period(golden.ids):
-        period = None
-    if period is not None:
-        where += f", ending in a loop of {period}"
-    return _Reading(answer, outcome, step, detail + where, period)
+        said = _wrong_end(golden.ids, answer, terms.stop_ids)
+        return (
+            _Reading(answer, Outcome.LENGTH, len(golden.ids), said + where) if said else _Reading(answer, Outcome.EXACT)
+        )
+    if ties := near_ties(golden, answer, step, forced, terms.ties):
+        worst = max(tie.margin_ulp for tie in ties)
+        detail = f"{len(ties)} of {len(golden.ids)} steps, {worst:.3g} of {terms.ties.bound:.3g} ULP at most"
+        return _Reading(answer, Outcome.NEAR_TIE, step, detail + where, near_ties=ties)
+    loop = loop_at_end(answer.ids, golden.ids)
+    outcome, detail = _classify(golden.ids, answer, forced, loop)
+    if outcome is Outcome.COLLAPSE:
+        loop = None
+    if loop is not None:
+        where += f", ending in a loop of {loop.period} that fills {loop.length} tokens"
+    return _Reading(answer, outcome, step, detail + where, loop)
 
 
 def _first_difference(expected: Sequence[int], answer: Transcript) -> int | None:
@@ -91,20 +105,42 @@ def _first_difference(expected: Sequence[int], answer: Transcript) -> int | None
     return len(answer.tokens) if len(answer.tokens) < len(expected) else None
 
 
-def _classify(expected: Sequence[int], answer: Transcript, forced: Transcript | None) -> tuple[Outcome, str]:
-    """Outcome of an answer that differs; compared are the tokens up to the shorter end."""
+def _wrong_end(expected: Sequence[int], answer: Transcript, stop_ids: Sequence[int]) -> str:
+    """What a rank says of the end of an answer whose tokens are right, if that is wrong."""
+    reason = "stop" if expected[-1] in stop_ids else "length"
+    for end in answer.ends:
+        if (end.reason, end.num_tokens) != (reason, len(expected)):
+            said = f"said to end by {end.reason} after {end.num_tokens} tokens"
+            return f"{said}, but its {len(expected)} tokens end by {reason}"
+    return "said to end more than once" if len(answer.ends) > 1 else ""
+
+
+def _classify(
+    expected: Sequence[int], answer: Transcript, forced: Transcript | None, loop: Loop | None
+) -> tuple[Outcome, str]:
+    """Outcome of an answer that differs; compared are the tokens up to the shorter end.
+
+    What a free pass runs into follows from its first wrong token. So the steps of a forced pass, where some are wrong,
+    name the outcome before a loop does.
+    """
     if not all(token.finite for token in answer.tokens):
         return Outcome.COLLAPSE, "logits were not finite"
-    if _run_at_end(answer.ids) >= FOREVER > _run_at_end(expected):
-        return Outcome.COLLAPSE, f"token {answer.ids[-1]} for ever"
-    wrong, total = _wrong(expected, answer)
+    if (token := forever(answer.ids, expected)) is not None:
+        return Outcome.COLLAPSE, f"token {token} for ever"
+    wrong, total, unit = *_wrong(expected, answer), "tokens"
+    if forced is not None and _wrong(expected, forced)[0]:
+        (wrong, total), unit = _wrong(expected, forced), "forced steps"
+    share = f"{wrong} of {total} {unit} wrong"
+    if loop is not None and unit == "tokens":
+        return Outcome.LOOP, share if wrong else _lengths(expected, answer)
     if wrong:
-        unit = "tokens"
-        if forced is not None and _wrong(expected, forced)[0]:
-            (wrong, total), unit = _wrong(expected, forced), "forced steps"
-        outcome = Outcome.CORRUPT if wrong >= CORRUPT_SHARE * total else Outcome.DRIFT
-        return outcome, f"{wrong} of {total} {unit} wrong"
-    return Outcome.LENGTH, f"{len(answer.ids)} tokens instead of {len(expected)}"
+        return Outcome.CORRUPT if wrong >= CORRUPT_SHARE * total else Outcome.DRIFT, share
+    return Outcome.LENGTH, _lengths(expected, answer)
+
+
+def _lengths(expected: Sequence[int], answer: Transcript) -> str:
+    when = "early" if len(answer.ids) < len(expected) else "late"
+    return f"{when} end: {len(answer.ids)} tokens instead of {len(expected)}"
 
 
 def _wrong(expected: Sequence[int], answer: Transcript) -> tuple[int, int]:
@@ -113,27 +149,44 @@ def _wrong(expected: Sequence[int], answer: Transcript) -> tuple[int, int]:
     return sum(got != right for got, right in pairs), len(pairs)
 
 
-def _result(golden: GoldenPrompt, different: Sequence[_Reading]) -> PromptResult:
-    """The worst reading names the outcome; the earliest difference (pass, token, rank) is the evidence."""
+def _result(golden: GoldenPrompt, different: Sequence[_Reading], terms: Terms) -> PromptResult:
+    """The gravest reading names the outcome; the earliest difference (pass, token, rank) is the evidence."""
     worst = min(different, key=lambda reading: _ORDER.index(reading.outcome))
     first = min(different, key=lambda reading: (reading.transcript.run, reading.step, reading.transcript.rank))
-    step = first.step
-    token = first.transcript.tokens[step] if step < len(first.transcript.tokens) else None
+    loop = next((reading.loop for reading in different if reading.loop is not None), None)
+    explained = worst.outcome is Outcome.NEAR_TIE
+    ties = {tie: None for reading in different for tie in reading.near_ties} if explained else {}
     return PromptResult(
         prompt=golden.id,
         outcome=worst.outcome,
         rank=first.transcript.rank,
-        step=step,
-        expected=golden.ids[step] if step < len(golden.ids) else None,
-        got=token.id if token else None,
-        margin=_margin(golden, step),
-        engine_step=token.engine_step if token else None,
-        lane=token.lane if token else None,
-        bucket=token.bucket if token else None,
-        live=token.live if token else None,
         detail=worst.detail,
-        loop=next((reading.loop for reading in different if reading.loop is not None), None),
+        loop=loop.period if loop is not None else None,
+        loop_tokens=loop.length if loop is not None else None,
+        near_ties=tuple(sorted(ties, key=lambda tie: (tie.run, tie.step, tie.got))),
+        **_place(golden, first, terms),
     )
+
+
+def _place(golden: GoldenPrompt, first: _Reading, terms: Terms) -> dict[str, Any]:
+    """Where the first difference is: in the answer, in the golden's margins, in the KV cache, in the batch."""
+    step, tokens = first.step, first.transcript.tokens
+    place: dict[str, Any] = {"step": step}
+    if step < len(golden.ids):
+        place |= {"expected": golden.ids[step], "margin": _margin(golden, step)}
+    if step >= len(tokens):
+        return place
+    token = tokens[step]
+    place |= {"got": token.id, "engine_step": token.engine_step}
+    place |= {"lane": token.lane, "bucket": token.bucket, "live": token.live}
+    if step < len(golden.steps):
+        place["margin_ulp"] = margin_ulp(golden.steps[step], token.id, terms.ties.dtype)
+    if terms.page_size is not None:
+        # Prefill writes the whole prompt; each later step writes the token that the step before it picked.
+        position = len(golden.prompt_ids) + step - 1
+        page, slot = divmod(position, terms.page_size)
+        place |= {"position": position, "page": page, "slot": slot}
+    return place
 
 
 def _margin(golden: GoldenPrompt, step: int) -> float | None:
@@ -149,20 +202,6 @@ def _silent_pass(answers: Sequence[Transcript]) -> int | None:
     for answer in answers:
         spoke[answer.run] = spoke.get(answer.run, False) or bool(answer.tokens)
     return next((run for run in sorted(spoke) if not spoke[run]), None if spoke else 0)
-
-
-def _run_at_end(ids: Sequence[int]) -> int:
-    """How many last places hold the last token."""
-    return next((count for count, token in enumerate(reversed(ids)) if token != ids[-1]), len(ids))
-
-
-def _loop_period(ids: Sequence[int]) -> int | None:
-    """The shortest period that the answer ends in, in tokens; None if it ends in no loop."""
-    for period in range(1, LONGEST_PERIOD + 1):
-        tail = ids[-period * LEAST_PERIODS :]
-        if len(tail) == period * LEAST_PERIODS and tail[:-period] == tail[period:]:
-            return period
-    return None
 
 
 def _in_pass(run: int) -> str:

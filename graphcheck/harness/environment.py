@@ -7,13 +7,17 @@ import platform
 import re
 from pathlib import Path
 
+from graphcheck.harness.nvidia import driver_version, num_nvidia_devices
+
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
-_NVIDIA_DEVICES = Path("/proc/driver/nvidia/gpus")
 NONE = "none"
 
 
 def environment() -> dict[str, str]:
-    """Versions, cores and devices. `torch_cuda` is the CUDA version that torch was built for, or "none"."""
+    """Versions, cores and devices. `torch_cuda` is the CUDA version that torch was built for.
+
+    "none" stands for what is not there.
+    """
     found = {"python": platform.python_version(), "platform": platform.platform(), "cores": str(_num_cores())}
     for package in _PACKAGES:
         try:
@@ -21,7 +25,8 @@ def environment() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = NONE
     found["torch_cuda"] = _torch_cuda()
-    found["nvidia_devices"] = str(len(list(_NVIDIA_DEVICES.iterdir())) if _NVIDIA_DEVICES.is_dir() else 0)
+    found["nvidia_devices"] = str(num_nvidia_devices())
+    found["nvidia_driver"] = driver_version() or NONE
     return found
 
 

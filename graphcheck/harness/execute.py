@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from graphcheck.harness.device_memory import DeviceMemory, ReadMemory
 from graphcheck.harness.devices import DeviceCheck, count_devices
+from graphcheck.harness.nvidia import memory_in_use
 from graphcheck.harness.prepare import Ready, Unready
 from graphcheck.harness.request import Plan
 from graphcheck.harness.run_attempt import Attempter, Record, started_record
@@ -22,6 +24,7 @@ class Surroundings:
     load_target: Callable[[str], Target] = load_target
     count_devices: Callable[[str], int] = count_devices
     clock: Clock = field(default=SYSTEM_CLOCK)
+    device_memory: ReadMemory = memory_in_use
 
 
 class Execution:
@@ -30,11 +33,12 @@ class Execution:
     def __init__(self, plan: Plan, store: RunStore, on_record: Record, surroundings: Surroundings) -> None:
         self._store, self._on_record = store, on_record
         self._devices = DeviceCheck(plan.capabilities, surroundings.count_devices)
-        self._attempter = Attempter(plan, store, surroundings.clock, self._record)
+        self._memory = DeviceMemory(plan.capabilities, surroundings.device_memory, surroundings.clock)
+        self._attempter = Attempter(plan, store, surroundings.clock, self._record, self._memory)
 
     def run(self, one: Ready | Unready) -> AttemptFinished:
         """Runs one attempt; whatever goes wrong in it is its verdict."""
-        lack = self._devices.lack(one.planned.settings)
+        lack = self._devices.lack(one.planned.settings) or self._memory.held(one.planned.settings)
         if lack is None and isinstance(one, Ready):
             return self._attempter.run(one)
         self._record(started_record(one))

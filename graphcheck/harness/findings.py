@@ -9,7 +9,7 @@ from graphcheck.harness.run_folder import RecordedAttempt
 from graphcheck.schema.ablation import Ablation, Finding, FixFinding
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.evidence import Backend
-from graphcheck.schema.exit_codes import ExitCode, worst
+from graphcheck.schema.exit_codes import ENDING, ExitCode, worst
 from graphcheck.schema.run import AttemptFinished, RunInfo
 from graphcheck.schema.verdicts import Verdict
 
@@ -33,8 +33,8 @@ def red_baseline(attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
 
 
 def ablation_exit_code(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> ExitCode:
-    """An interrupt's code, a red baseline's own, else 0, 7 or 8."""
-    if info.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+    """The code of what ended the run early, a red baseline's own, else 0, 7 or 8."""
+    if info.exit_code in ENDING:
         return ExitCode(info.exit_code)
     red = [a.finished.verdict.exit_code for a in red_baseline(attempts) if a.finished is not None]
     if red:
@@ -183,7 +183,7 @@ def _bare(shows: Sequence[Shown], delays: str) -> str:
     if not delays:
         return ""
     if not any(one.delayed.trials for one in shows):
-        return "; no cell has a rank for these delays"
+        return "; none of its cells has a rank for these delays"
     bare = [one for one in shows if one.bare.hits]
     if len(bare) == len(shows):
         return "; it shows bare too"

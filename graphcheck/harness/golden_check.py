@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcheck import shipped
+from graphcheck.harness.calibration_store import SUFFIX as CALIBRATION_SUFFIX
+from graphcheck.harness.calibration_store import find_calibrations
 from graphcheck.harness.golden_pending import SUFFIX
 from graphcheck.harness.golden_store import DEFAULT_GOLDEN_DIR, golden_folders, golden_name, load_golden, read_golden
 from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
@@ -13,7 +15,7 @@ from graphcheck.harness.resolve import resolve
 from graphcheck.harness.suite_file import load_suite
 from graphcheck.models import ADDABLE
 from graphcheck.schema.errors import GoldenError, ModelError
-from graphcheck.schema.golden import Golden, GoldenHeader
+from graphcheck.schema.golden import Calibration, Golden, GoldenHeader
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,17 @@ class Use:
 
 @dataclass(frozen=True)
 class Listed:
-    """A golden file: what it holds, or why it cannot be used; the matrices that use it; whether a change waits."""
+    """A golden file: what it holds, or why it cannot be used; the matrices that use it; whether a change waits.
+
+    `calibrations` are those that lie beside it, if they are of this golden and readable.
+    """
 
     path: Path
     golden: Golden | None
     problem: str | None
     matrices: tuple[str, ...]
     is_pending: bool
+    calibrations: tuple[Calibration, ...]
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,18 @@ def list_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> l
         except GoldenError as error:
             problem = str(error)
         names = tuple(dict.fromkeys(users.get(path.relative_to(folder), ())))
-        listed.append(Listed(path, golden, problem, names, path.with_name(path.name + SUFFIX).is_file()))
+        pending = path.with_name(path.name + SUFFIX).is_file()
+        listed.append(Listed(path, golden, problem, names, pending, _calibrations(golden, folder)))
     return listed
+
+
+def _calibrations(golden: Golden | None, folder: Path) -> tuple[Calibration, ...]:
+    """What `golden check` has to say of a calibration that cannot be used, the list leaves out."""
+    try:
+        found = find_calibrations(golden.header, [folder]) if golden is not None else None
+    except GoldenError:
+        return ()
+    return found.calibrations if found is not None else ()
 
 
 def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> Checked:
@@ -110,6 +126,12 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
         for folder in _folders(golden_dir or DEFAULT_GOLDEN_DIR)
         for pending in sorted(folder.glob(f"*/*.jsonl{SUFFIX}"))
     ]
+    problems += [
+        problem
+        for folder in _folders(golden_dir or DEFAULT_GOLDEN_DIR)
+        for path in sorted(folder.glob(f"*/*{CALIBRATION_SUFFIX}"))
+        if (problem := _calibration_problem(path))
+    ]
     uses = {(use.matrix.path.parent, use.entry, use.suite, use.dtype): use for m in matrices for use in _uses(m)}
     unchecked = []
     for use in uses.values():
@@ -123,6 +145,18 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
         if problem and problem not in problems:
             problems.append(problem)
     return Checked(len(listed), len(uses), tuple(problems), tuple(unchecked))
+
+
+def _calibration_problem(path: Path) -> str | None:
+    """A calibration is in order if it is readable and the golden that it was measured against lies beside it."""
+    golden_path = path.with_suffix(".jsonl")
+    try:
+        if not golden_path.is_file():
+            return f"{path}: the golden that it was measured against is not beside it; remove it"
+        find_calibrations(read_golden(golden_path).header, [path.parents[1]])
+    except GoldenError as error:
+        return str(error)
+    return None
 
 
 def _problem(use: Use, golden_dir: Path) -> str | None:

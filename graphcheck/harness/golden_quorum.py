@@ -57,9 +57,18 @@ def measured_noise(prompts: Sequence[GoldenPrompt], others: Sequence[Readings]) 
         for prompt in prompts
         for token, step, top in zip(prompt.ids, prompt.steps, readings[prompt.id], strict=True)
         if _says(top, token)
-        for movement in _movements(step, top)
+        for movement in movements(step, top)
     )
     return shortest_float32(max(moved, default=0.0))
+
+
+def movements(step: GoldenStep, top: Top) -> Iterator[float]:
+    """For each further id that both name, by how many logits the best one's margin over it moved."""
+    others = dict(top)
+    (best, logit), *further = step.top
+    for token, other in further:
+        if best in others and token in others:
+            yield abs((logit - other) - (others[best] - others[token]))
 
 
 def check_answers(model: str, suite: LoadedSuite, prompts: Sequence[GoldenPrompt]) -> int:
@@ -101,12 +110,3 @@ def _marked(prompt: GoldenPrompt, second: Sequence[Top], in_dtype: Sequence[Top]
 
 def _says(top: Top, token: int) -> bool:
     return bool(top) and top[0][0] == token
-
-
-def _movements(step: GoldenStep, top: Top) -> Iterator[float]:
-    """For each further id that both name, how far the best one's margin over it moved."""
-    others = dict(top)
-    (best, logit), *further = step.top
-    for token, other in further:
-        if token in others:
-            yield abs((logit - other) - (others[best] - others[token]))

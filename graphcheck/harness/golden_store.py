@@ -1,6 +1,5 @@
 """Owns golden files on disk: where they are looked up, how they are checked, and the bytes that are written."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphcheck import shipped
+from graphcheck.harness.golden_lines import check_text, json_line, reason, sha256
 from graphcheck.harness.model_folder import ModelFolder
 from graphcheck.harness.suite_file import LoadedSuite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
@@ -20,7 +20,6 @@ DEFAULT_GOLDEN_DIR = Path("golden")
 """Where goldens are looked up first and written to, unless `--golden-dir` says otherwise."""
 
 _REGEN = "make it again with `graphcheck golden regen`"
-_CONFLICT_MARKERS = (b"<<<<<<< ", b"=======\n", b">>>>>>> ")
 
 
 def golden_folders(golden_dir: Path, matrix_path: Path) -> tuple[Path, ...]:
@@ -61,6 +60,9 @@ def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Seq
     golden = read_golden(path)
     if differing := differing_keys(golden.header, model.fingerprint(), suite.sha, dtype):
         raise GoldenStale(str(path), f"made for something else: {', '.join(differing)} differ", _REGEN)
+    header = golden.header
+    if golden_name(header.model_name, header.suite, header.dtype) != name:
+        raise GoldenCorrupt(str(path), f"it calls itself that of {header.model_name}/{header.suite}", _REGEN)
     ids = [prompt.id for prompt in golden.prompts]
     if ids != [prompt.id for prompt in suite.suite.prompts]:
         raise GoldenCorrupt(f"{path}: prompts {', '.join(ids)}", "not the suite's prompts in its order", _REGEN)
@@ -90,14 +92,14 @@ def read_golden(path: Path) -> Golden:
 
 def parse_golden(path: Path, content: bytes) -> Golden:
     """The golden that `content` is; `path` is for the errors, which are those of `read_golden`."""
-    _check_text(path, content)
+    check_text(path, content, _REGEN)
     first, _, body = content.partition(b"\n")
     header = _header(path, first)
     lines = body.splitlines()
     if len(lines) != header.num_prompts:
         raise GoldenCorrupt(f"{path}: {len(lines)} prompts", f"line 1 says {header.num_prompts}", _REGEN)
-    if _sha(body) != header.body_sha:
-        raise GoldenCorrupt(f"{path}: body sha256 {_sha(body)[:12]}", f"line 1 says {header.body_sha[:12]}", _REGEN)
+    if sha256(body) != header.body_sha:
+        raise GoldenCorrupt(f"{path}: body sha256 {sha256(body)[:12]}", f"line 1 says {header.body_sha[:12]}", _REGEN)
     return Golden(header=header, prompts=tuple(_prompt(path, n, line) for n, line in enumerate(lines, start=2)))
 
 
@@ -119,13 +121,13 @@ def golden_bytes(header: dict[str, Any], prompts: Sequence[GoldenPrompt], older:
         header: the fields of GoldenHeader, without `format`, `num_prompts` and `body_sha`.
         older: files that it may replace; the first with the same body passes on `made_on`, `command` and `hard`.
     """
-    body = b"".join(_line(_prompt_record(prompt)) for prompt in prompts)
-    record = GoldenHeader.model_validate(header | {"num_prompts": len(prompts), "body_sha": _sha(body)})
+    body = b"".join(json_line(_prompt_record(prompt)) for prompt in prompts)
+    record = GoldenHeader.model_validate(header | {"num_prompts": len(prompts), "body_sha": sha256(body)})
     same_body = (old for path in older if (old := _readable_header(path)) and old.body_sha == record.body_sha)
     if old := next(same_body, None):
         kept = {"made_on": old.made_on, "command": old.command, "hard": record.hard or old.hard}
         record = record.model_copy(update=kept)
-    return _line(record.model_dump(mode="json", exclude_none=True)) + body
+    return json_line(record.model_dump(mode="json", exclude_none=True)) + body
 
 
 def replace_file(path: Path, content: bytes) -> bool:
@@ -161,16 +163,6 @@ def _replace(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _check_text(path: Path, content: bytes) -> None:
-    if b"\r" in content:
-        raise GoldenCorrupt(f"{path}: CR LF line ends", "lines end in LF", "add `*.jsonl -text` to .gitattributes")
-    for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        if line.startswith(_CONFLICT_MARKERS):
-            raise GoldenCorrupt(f"{path}:{number}", "a merge conflict is left in it", _REGEN)
-    if not content.endswith(b"\n"):
-        raise GoldenCorrupt(str(path), "cut off: the last line has no end", _REGEN)
-
-
 def _header(path: Path, line: bytes) -> GoldenHeader:
     try:
         fields = json.loads(line)
@@ -180,8 +172,8 @@ def _header(path: Path, line: bytes) -> GoldenHeader:
                 f"{path}: format {fields.get('format')}", f"this version reads formats {readable}", _REGEN
             )
         return GoldenHeader.model_validate(fields)
-    except ValueError as failure:  # pydantic's ValidationError and json's error are both ValueErrors
-        raise GoldenCorrupt(f"{path}:1", f"not a golden's header ({_reason(failure)})", _REGEN) from None
+    except (ValueError, RecursionError) as failure:  # pydantic's ValidationError and json's error are ValueErrors
+        raise GoldenCorrupt(f"{path}:1", f"not a golden's header ({reason(failure)})", _REGEN) from None
 
 
 def _readable_header(path: Path) -> GoldenHeader | None:
@@ -195,7 +187,7 @@ def _prompt(path: Path, number: int, line: bytes) -> GoldenPrompt:
     try:
         prompt = GoldenPrompt.model_validate_json(line)
     except ValidationError as failure:
-        raise GoldenCorrupt(f"{path}:{number}", f"not a prompt ({_reason(failure)})", _REGEN) from None
+        raise GoldenCorrupt(f"{path}:{number}", f"not a prompt ({reason(failure)})", _REGEN) from None
     if len(prompt.steps) != len(prompt.ids):
         raise GoldenCorrupt(
             f"{path}:{number}: prompt {prompt.id}", f"{len(prompt.ids)} ids but {len(prompt.steps)} steps", _REGEN
@@ -203,23 +195,8 @@ def _prompt(path: Path, number: int, line: bytes) -> GoldenPrompt:
     return prompt
 
 
-def _reason(failure: ValueError) -> str:
-    if not isinstance(failure, ValidationError):
-        return str(failure)
-    error = failure.errors()[0]
-    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]
-
-
 def _prompt_record(prompt: GoldenPrompt) -> dict[str, Any]:
     record = prompt.model_dump(mode="json", exclude_defaults=True)
     for step in record["steps"]:
         step["top"] = [[token, shortest_float32(logit)] for token, logit in step["top"]]
     return record
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def _sha(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()

@@ -1,20 +1,26 @@
 """Owns the verdict of one attempt: a pure function of what was recorded, so that it can be drawn again offline."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from graphcheck.harness.compare import compare
+from graphcheck.harness.compare import Terms, compare
 from graphcheck.harness.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
-from graphcheck.harness.story import tell
+from graphcheck.harness.near_tie import TieRule
+from graphcheck.harness.near_tie_budget import over_budget
+from graphcheck.harness.story import first_disagreement, first_split, tell
 from graphcheck.harness.transcript import Transcript, transcripts
 from graphcheck.harness.witness import RankWitness, contradicted, declared_eager, unwitnessed, vacuous, witnesses
-from graphcheck.schema.events import StepEvent
+from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.matrix import Policy
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, PromptResult
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Outcome, Verdict
+
+UNCALIBRATED = "near ties are not looked for without a calibration (`graphcheck golden calibrate`)"
 
 UNJUDGED = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
 """Verdicts that fall before an attempt starts: nothing is recorded that they could be drawn from again."""
@@ -24,7 +30,7 @@ UNJUDGED = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
 class Forced:
     """What a forced pass of the same attempt gave: its steps, and its own verdict."""
 
-    steps: tuple[StepEvent, ...]
+    events: tuple[StepEvent | FinishedEvent, ...]
     finished: AttemptFinished
 
 
@@ -36,7 +42,7 @@ class Case:
         started: AttemptStarted,
         golden: Golden,
         policy: Policy,
-        steps: Sequence[StepEvent],
+        events: Sequence[StepEvent | FinishedEvent],
         facts: AttemptFacts,
         forced: Forced | None = None,
     ) -> None:
@@ -44,8 +50,9 @@ class Case:
             raise ValueError(f"{started.key}: an attempt without a workload cannot be judged")
         self.workload: Workload = started.workload
         self.graph = started.settings.get("graph")
-        self.started, self.golden, self.policy, self.steps, self.facts = started, golden, policy, steps, facts
-        self.forced = transcripts(forced.steps, "forced") if forced is not None else {}
+        self.started, self.golden, self.policy, self.events, self.facts = started, golden, policy, events, facts
+        self.steps = [event for event in events if isinstance(event, StepEvent)]
+        self.forced = forced
 
     @cached_property
     def answers(self) -> dict[tuple[str, int, int], Transcript]:
@@ -56,24 +63,44 @@ class Case:
             for run in range(self.workload.passes)
             for rank in range(self.facts.num_ranks)
         ]
-        return {key: Transcript(*key) for key in due} | transcripts(self.steps, self.started.attempt.feed)
+        return {key: Transcript(*key) for key in due} | transcripts(self.events, self.started.attempt.feed)
+
+    @cached_property
+    def forced_answers(self) -> dict[tuple[str, int, int], Transcript]:
+        """Those of the forced pass; empty if there was none. A forced pass is its own."""
+        if self.started.attempt.feed == "forced":
+            return self.answers
+        return transcripts(self.forced.events, "forced") if self.forced is not None else {}
 
     @cached_property
     def prompts(self) -> tuple[PromptResult, ...]:
+        calibration, page_size = self.started.calibration, self.started.settings.get("page_size")
+        ties = TieRule(self.started.dtype, calibration.bound if calibration is not None else None)
         return tuple(
             compare(
                 self.golden.prompt(request.id),
                 [answer for answer in self.answers.values() if answer.prompt == request.id],
                 self.facts.errors,
-                self.forced,
+                self.forced_answers,
+                Terms(ties, request.stop_ids, page_size if isinstance(page_size, int) else None),
             )
             for request in self.workload.requests
         )
 
     @cached_property
+    def surplus(self) -> dict[int, int]:
+        """Rank -> tokens by which its answers that went on from a near tie are longer than the golden's, or shorter."""
+        explained = {prompt.prompt for prompt in self.outcomes(Outcome.NEAR_TIE)}
+        longer: dict[int, int] = dict.fromkeys(range(self.facts.num_ranks), 0)
+        for (prompt, _, rank), answer in self.answers.items():
+            if prompt in explained and rank in longer:
+                longer[rank] += len(answer.ids) - len(self.golden.prompt(prompt).ids)
+        return longer
+
+    @cached_property
     def ranks(self) -> tuple[RankWitness, ...]:
-        facts = self.facts
-        return witnesses(self.started.settings, self.workload, self.golden, self.steps, facts.evidence, facts.num_ranks)
+        given = self.started.settings, self.workload, self.golden, self.steps
+        return witnesses(*given, self.facts.evidence, self.surplus)
 
     def outcomes(self, *outcomes: Outcome) -> list[PromptResult]:
         return [prompt for prompt in self.prompts if prompt.outcome in outcomes]
@@ -83,23 +110,25 @@ def judge(
     started: AttemptStarted,
     golden: Golden,
     policy: Policy,
-    steps: Sequence[StepEvent],
+    events: Sequence[StepEvent | FinishedEvent],
     facts: AttemptFacts,
     at: str,
     forced: Forced | None = None,
 ) -> AttemptFinished:
     """The verdict of an attempt that ran: the first rule that gives a reason, else PASS.
 
-    `steps` are all ranks' step events in order of arrival; `at` is the time to record. A forced pass refines outcomes
+    `events` are all ranks' in order of arrival; `at` is the time to record. A forced pass refines outcomes
     and adds the cause; it never changes a HANG.
     """
-    case = Case(started, golden, policy, steps, facts, forced)
+    case = Case(started, golden, policy, events, facts, forced)
     verdict, reason = Verdict.PASS, ""
     for candidate, rule in _RULES:
         found = rule(case)
         if found is not None:
             verdict, reason = candidate, found
             break
+    else:
+        reason = _near_tied(case)
     return AttemptFinished(
         key=started.key,
         verdict=verdict,
@@ -107,9 +136,10 @@ def judge(
         declared_eager=verdict is Verdict.PASS and declared_eager(case.graph, case.ranks),
         eligible_lane_tokens=max((rank.eligible for rank in case.ranks), default=None) if case.graph == "on" else None,
         prompts=case.prompts,
+        answers_sha=_answers_sha(case.answers),
         facts=facts,
         backend=next((facts.evidence[rank].backend for rank in sorted(facts.evidence)), None),
-        story=tell(steps, facts.stall, verdict, forced.finished if forced is not None else None),
+        story=tell(case.steps, facts.stall, verdict, forced.finished if forced is not None else None),
         at=at,
     )
 
@@ -160,12 +190,60 @@ def _error(case: Case) -> str | None:
     return None
 
 
+def _leak(case: Case) -> str | None:
+    if not case.facts.leaked:
+        return None
+    left = ", ".join(f"{mib} MiB on GPU {gpu}" for gpu, mib in case.facts.leaked.items())
+    return f"{left} are still in use, although all ranks are gone; unless another program took them meanwhile"
+
+
 def _tokens(case: Case) -> str | None:
     wrong = [prompt for prompt in case.prompts if prompt.outcome not in (Outcome.EXACT, Outcome.NEAR_TIE)]
     if not wrong:
         return None
     first = wrong[0]
-    return f"{len(wrong)} of {len(case.prompts)} prompts differ; first {first.prompt!r} at token {first.step}"
+    reason = f"{len(wrong)} of {len(case.prompts)} prompts differ; first {first.prompt!r} at token {first.step}"
+    return reason + ("" if case.started.calibration or _is_bit_exact(case.started) else f"; {UNCALIBRATED}")
+
+
+def _is_bit_exact(started: AttemptStarted) -> bool:
+    """True if the engine's arithmetic leaves rounding nothing to decide, so that any difference is a bug."""
+    return started.dtype == "float32" and started.settings.get("numerics", "invariant") == "invariant"
+
+
+def _unexplained(case: Case) -> str | None:
+    """Near ties in a free pass are as good as the forced pass that explains them."""
+    forced = case.forced.finished if case.forced is not None else None
+    if forced is None or forced.verdict.is_green or not case.outcomes(Outcome.NEAR_TIE):
+        return None
+    return f"near ties are not explained, since the forced pass ended in {forced.verdict}: {forced.reason}"
+
+
+def _over_budget(case: Case) -> str | None:
+    """More near ties than the calibration makes likely: what drifts slowly would hide among them."""
+    ties = sum(len(prompt.near_ties) for prompt in case.outcomes(Outcome.NEAR_TIE))
+    steps = sum(len(prompt.ids) for prompt in case.golden.prompts) * case.workload.passes
+    return over_budget(ties, steps, case.started.calibration) if case.started.calibration is not None else None
+
+
+def _near_tied(case: Case) -> str:
+    """What a PASS rests on where not every token is the golden's."""
+    ties = [tie.margin_ulp for prompt in case.outcomes(Outcome.NEAR_TIE) for tie in prompt.near_ties]
+    if not ties or case.started.calibration is None:
+        return ""
+    bound = case.started.calibration.bound
+    return f"{len(ties)} near ties, {max(ties):.3g} ULP at most where the bound is {bound:.3g}"
+
+
+def _parted(case: Case) -> str | None:
+    """Ranks that disagree although each one's tokens are right, or excused."""
+    if (split := first_disagreement(case.steps)) is not None:
+        where = f"engine step {split.step}, prompt {split.prompt!r}, token {split.index}"
+        return f"ranks picked different tokens at {where}, each of them within a near tie"
+    if (parted := first_split(case.steps)) is not None:
+        where = f"engine step {parted.step}, prompt {parted.prompt!r}, token {parted.index}"
+        return f"tokens are right, but the ranks' logits differ from {where} on"
+    return None
 
 
 def _breach(case: Case) -> str | None:
@@ -183,7 +261,12 @@ _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.CRASH, _crash),
     (Verdict.OOM, _oom),
     (Verdict.ERROR, _error),
+    (Verdict.LEAK, _leak),
     (Verdict.TOKENS, _tokens),
+    (Verdict.TOKENS, _unexplained),
+    (Verdict.TOKENS, _over_budget),
+    # Ranks compute the same step from the same reduced values: their logits may differ in nothing.
+    (Verdict.ERROR, _parted),
     # Wrong tokens are the fault itself; a breach of the contract alone is an error that has not shown in tokens yet.
     (Verdict.ERROR, _breach),
     (Verdict.VACUOUS, lambda case: contradicted(case.started.settings, case.ranks)),
@@ -191,3 +274,8 @@ _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.UNWITNESSED, lambda case: unwitnessed(case.graph, case.ranks)),
 )
 """In order of precedence."""
+
+
+def _answers_sha(answers: dict[tuple[str, int, int], Transcript]) -> str:
+    tokens = [[*key, *answers[key].ids] for key in sorted(answers)]
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()

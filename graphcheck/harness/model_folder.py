@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
+from os.path import isdir, isfile  # unlike Path's, False for what is no file name at all
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +41,17 @@ class ModelFolder:
         return self._count("max_position_embeddings")
 
     @property
+    def num_layers(self) -> int:
+        return self._count("num_hidden_layers")
+
+    @property
     def eos_ids(self) -> tuple[int, ...]:
         """Ids that end a sequence, ascending; `generation_config.json` wins over `config.json`, as in transformers."""
         eos = self.generation_config.get("eos_token_id", self.config.get("eos_token_id"))
-        if eos is None:
-            return ()
-        return tuple(sorted(set(eos if isinstance(eos, list) else [eos])))
+        ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+        if not all(type(one) is int for one in ids):
+            raise ModelError(f"{self.path}: eos_token_id = {eos!r}", "a token id or a list of them", "mend the config")
+        return tuple(sorted(set(ids)))
 
     def fingerprint(self) -> dict[str, str]:
         """sha256 (hex) of each part of the folder that can change a token: config, weights and, if any, tokenizer."""
@@ -114,10 +120,10 @@ def find_model(name_or_folder: str, relative_to: Path = Path()) -> ModelFolder:
         ModelError: no such model, or the folder cannot be used.
     """
     shipped_folder = shipped.models_dir() / name_or_folder
-    if Path(name_or_folder).name == name_or_folder and (shipped_folder / "config.json").is_file():
+    if Path(name_or_folder).name == name_or_folder and isfile(shipped_folder / "config.json"):
         return open_model(shipped_folder)
     folder = relative_to / name_or_folder
-    found = next((path for path in (folder, DEFAULT_MODELS_DIR / name_or_folder) if path.is_dir()), None)
+    found = next((path for path in (folder, DEFAULT_MODELS_DIR / name_or_folder) if isdir(path)), None)
     if found is None and name_or_folder in ADDABLE:
         raise ModelError(
             f"model {name_or_folder!r}",
@@ -149,11 +155,18 @@ def open_model(folder: Path) -> ModelFolder:
         pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
         found = f" ({', '.join(pickled)} would be unpickled)" if pickled else ""
         raise ModelError(str(folder), f"holds no *.safetensors{found}", "save the weights as safetensors")
-    index = _read_json(folder / "model.safetensors.index.json", required=False)
-    for name in sorted(set(index.get("weight_map", {}).values())):
-        if not (folder / name).is_file():
-            raise ModelError(str(folder / name), "named by model.safetensors.index.json and missing", "add the file")
+    _check_index(folder / "model.safetensors.index.json")
     return ModelFolder(folder, folder.name, config, generation_config)
+
+
+def _check_index(path: Path) -> None:
+    index = _read_json(path, required=False)
+    weight_map = index.get("weight_map", {})
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelError(f"{path}: weight_map", "maps each tensor to the name of its file", "save the checkpoint again")
+    for name in sorted(set(weight_map.values())):
+        if not isfile(path.parent / name):
+            raise ModelError(str(path.parent / name), f"named by {path.name} and missing", "add the file")
 
 
 def _read_json(path: Path, *, required: bool) -> dict[str, Any]:
@@ -163,7 +176,7 @@ def _read_json(path: Path, *, required: bool) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except OSError as failure:
         raise ModelError(str(path), f"cannot be read ({failure.strerror})", "give a checkpoint folder") from None
-    except ValueError as failure:
+    except (ValueError, RecursionError) as failure:
         raise ModelError(str(path), f"not JSON ({failure})", "save the checkpoint again") from None
     if not isinstance(content, dict):
         raise ModelError(str(path), "must hold a JSON object", "save the checkpoint again")

@@ -106,6 +106,14 @@ def _check_matrix(loaded: LoadedMatrix, capabilities: Capabilities) -> None:
     for name, value in loaded.matrix.settings.items():
         if wrong := _objection(capabilities, name, value):
             raise loaded.file.wrong(("settings", name), *wrong)
+    for number, reason in enumerate(loaded.matrix.policy.expect_fallback):
+        if reason not in capabilities.fallbacks:
+            choices = ", ".join(capabilities.fallbacks)
+            raise loaded.file.wrong(
+                ("policy", "expect_fallback", number),
+                f"target {capabilities.target} never falls back for that reason",
+                f"choose one of {choices}" if choices else "leave it out",
+            )
     given = {axis.name for axis in capabilities.axes if axis.default is not None} | loaded.matrix.settings.keys()
     for number, cell in enumerate(loaded.matrix.extra_cells):
         for name, value in cell.items():

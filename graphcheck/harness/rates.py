@@ -21,6 +21,17 @@ def interval(hits: int, trials: int) -> tuple[float, float]:
     return low, high
 
 
+def excess(hits: int, trials: int, known_hits: int, known_trials: int) -> float:
+    """The chance of so many hits, or more, in `trials` if their rate is that of the known trials.
+
+    The exact test of two rates (Przyborowski & Wilenski 1940): given the sum of both counts, those of `trials` are
+    binomial in its share of all trials. It needs no rate to be known for certain, and none to be above 0.
+    """
+    total = hits + known_hits
+    share = trials / (trials + known_trials)
+    return sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(hits, total + 1))
+
+
 def describe(hits: int, trials: int) -> str:
     """`7/10, 95 % 35-93 %`."""
     low, high = interval(hits, trials)

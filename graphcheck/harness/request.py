@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcheck.harness.devices import count_devices
 from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.model_folder import find_model
 from graphcheck.harness.plan import Overrides, PlannedAttempt, plan_attempts
 from graphcheck.harness.select import parse_selection
+from graphcheck.harness.sharing import share_devices
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import UsageError
@@ -29,6 +31,8 @@ class RunRequest:
     allow_skipped: bool = False
     require_backend: str | None = None
     select: str | None = None
+    repeats: int = 1
+    share_gpus: bool = False
     command: tuple[str, ...] = ()
 
     def overrides(self) -> dict[str, AxisValue | bool | None]:
@@ -40,6 +44,8 @@ class RunRequest:
             "allow_skipped": self.allow_skipped,
             "require_backend": self.require_backend,
             "select": self.select,
+            "repeats": self.repeats if self.repeats > 1 else None,
+            "share_gpus": self.share_gpus,
         }
         typed = {name: value for name, _, value in (setting.partition("=") for setting in self.settings)}
         return {**{name: value for name, value in given.items() if value is not None and value is not False}, **typed}
@@ -55,8 +61,12 @@ class Plan:
     attempts: Sequence[PlannedAttempt]
 
 
-def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan:
+def make_plan(
+    request: RunRequest, load_target: Callable[[str], Target], count_devices: Callable[[str], int] = count_devices
+) -> Plan:
     """Checks everything about a request that can be checked before anything starts.
+
+    Devices are counted only where ranks may share them.
 
     Raises:
         UsageError: an option or a file that cannot be used.
@@ -70,7 +80,10 @@ def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan
         fixes_off=request.fixes_off,
     )
     attempts = plan_attempts(loaded, capabilities, overrides)
+    _check_backend(request.require_backend, capabilities)
     selected = _selected(attempts, request.select)
+    if request.share_gpus:
+        selected = share_devices(selected, capabilities, count_devices)
     for planned in selected:
         target.check(planned.settings)
     return Plan(loaded, target, capabilities, selected)
@@ -79,25 +92,36 @@ def make_plan(request: RunRequest, load_target: Callable[[str], Target]) -> Plan
 def _selected(attempts: Sequence[PlannedAttempt], select: str | None) -> Sequence[PlannedAttempt]:
     if select is None:
         return attempts
-    axes: dict[str, list[AxisValue]] = {}
-    for planned in attempts:
-        for axis, value in planned.attempt.cell.axes.items():
-            axes.setdefault(axis, []).append(value)
-    predicate = parse_selection(select, {axis: list(dict.fromkeys(values)) for axis, values in axes.items()})
-    selected = [planned for planned in attempts if predicate(planned.attempt.cell)]
-    if not selected:
-        raise UsageError(f"-k {select!r}", f"selects none of {len(attempts)} cells", "look at the axes of the matrix")
-    return selected
+    selects = parse_selection(select, [planned.attempt.cell for planned in attempts])
+    return [planned for planned in attempts if selects(planned.attempt.cell)]
+
+
+def _check_backend(required: str | None, capabilities: Capabilities) -> None:
+    if required is not None and required not in capabilities.graph_backends:
+        choices = ", ".join(capabilities.graph_backends)
+        raise UsageError(
+            f"--require-backend {required}",
+            f"target {capabilities.target} never replays graphs on it",
+            f"choose one of {choices}" if choices else "leave it out",
+        )
 
 
 def _settings(request: RunRequest, capabilities: Capabilities) -> Mapping[str, AxisValue]:
-    settings: dict[str, AxisValue] = {}
+    settings: dict[str, AxisValue] = {} if request.lanes is None else {"lanes": request.lanes}
     for setting in request.settings:
         name, equals, value = setting.partition("=")
         if not (name and equals and value):
             raise UsageError(f"--set {setting}", "a setting is written key=value", "write it like --set lanes=4")
+        if name in settings:
+            raise UsageError(f"--set {setting}", f"{name} is given a value already", "give each setting once")
         axis = capabilities.axis(name)
-        settings[name] = int(value) if axis is not None and axis.kind == "int" and value.isdigit() else value
-    if request.lanes is not None:
-        settings["lanes"] = request.lanes
+        settings[name] = _as_number(value) if axis is not None and axis.kind == "int" else value
     return settings
+
+
+def _as_number(text: str) -> AxisValue:
+    """The number that `text` is, else the text itself, for the plan to refuse."""
+    try:
+        return int(text)
+    except ValueError:
+        return text

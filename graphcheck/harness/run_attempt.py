@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from graphcheck.harness.device_memory import DeviceMemory
+from graphcheck.harness.devices import is_shared
 from graphcheck.harness.judge import Forced, judge
 from graphcheck.harness.limits import STEPPING, Limits
 from graphcheck.harness.model_folder import ModelFolder
@@ -12,10 +14,13 @@ from graphcheck.harness.resolve import forced_workload
 from graphcheck.harness.run_store import RunStore, timestamp
 from graphcheck.harness.supervise import Clock, supervise
 from graphcheck.schema.errors import TargetError
-from graphcheck.schema.events import ErrorEvent, Event, StepEvent
+from graphcheck.schema.events import ErrorEvent, Event, FinishedEvent, StepEvent
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, PromptResult
 from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch
+
+Judged = StepEvent | FinishedEvent
+"""The events that verdicts are drawn from."""
 
 Record = Callable[[AttemptStarted | AttemptFinished], None]
 """Puts a record on disk and tells whoever follows the run."""
@@ -29,19 +34,20 @@ class Attempter:
     store: RunStore
     clock: Clock
     record: Record
+    memory: DeviceMemory
 
     def run(self, ready: Ready) -> AttemptFinished:
         """Runs a free pass, and a forced one if that was red in a way that a forced pass can explain."""
         started = started_record(ready)
         self.record(started)
-        steps, facts = self._observe(ready, started)
-        finished = self._judge(ready, started, steps, facts, None)
+        events, facts = self._observe(ready, started)
+        finished = self._judge(ready, started, events, facts, None)
         if self.plan.capabilities.gives_forced and _wants_forced_pass(finished):
-            finished = self._judge(ready, started, steps, facts, self._forced_pass(ready))
+            finished = self._judge(ready, started, events, facts, self.forced_pass(ready))
         self.record(finished)
         return finished
 
-    def _forced_pass(self, ready: Ready) -> Forced:
+    def forced_pass(self, ready: Ready) -> Forced:
         """The golden's tokens fed through the same graphs: every step is judged on its own."""
         attempt = ready.planned.attempt.model_copy(update={"feed": "forced"})
         ready = replace(
@@ -51,40 +57,42 @@ class Attempter:
         )
         started = started_record(ready)
         self.record(started)
-        steps, facts = self._observe(ready, started)
-        finished = self._judge(ready, started, steps, facts, None)
+        events, facts = self._observe(ready, started)
+        finished = self._judge(ready, started, events, facts, None)
         self.record(finished)
-        return Forced(tuple(steps), finished)
+        return Forced(tuple(events), finished)
 
-    def _observe(self, ready: Ready, started: AttemptStarted) -> tuple[list[StepEvent], AttemptFacts]:
+    def _observe(self, ready: Ready, started: AttemptStarted) -> tuple[list[Judged], AttemptFacts]:
         """Starts and supervises; steps, logs and stacks go to the store."""
         planned = ready.planned
         launch = Launch(attempt=planned.attempt, model_dir=planned.model.path, settings=planned.settings)
-        limits = Limits.for_device(str(planned.settings.get("device", "cpu")))
-        steps: list[StepEvent] = []
+        shared = is_shared(self.plan.capabilities, planned.settings)
+        limits = Limits.for_device(str(planned.settings.get("device", "cpu")), shared=shared)
+        events: list[Judged] = []
         with self.store.steps(started.key) as keep:
 
             def on_event(event: Event) -> None:
                 keep(event)
-                if isinstance(event, StepEvent):
-                    steps.append(event)
+                if isinstance(event, Judged):
+                    events.append(event)
 
             try:
                 session = self.plan.target.start(launch, ready.workload, self.store.attempt_dir(started.key))
-                return steps, supervise(session, limits, on_event, self.clock)
-            except TargetError as error:
-                return steps, AttemptFacts(errors=(_as_event(error),))
+                facts = supervise(session, limits, on_event, self.clock)
+            except (TargetError, OSError) as error:  # out of disk, of processes, of open files
+                facts = AttemptFacts(errors=(_as_event(error),))
+        return events, facts.model_copy(update={"leaked": self.memory.left(started)})
 
     def _judge(
         self,
         ready: Ready,
         started: AttemptStarted,
-        steps: list[StepEvent],
+        events: list[Judged],
         facts: AttemptFacts,
         forced: Forced | None,
     ) -> AttemptFinished:
         policy, model = self.plan.loaded.matrix.policy, ready.planned.model
-        finished = judge(started, ready.golden, policy, steps, facts, timestamp(), forced)
+        finished = judge(started, ready.golden, policy, events, facts, timestamp(), forced)
         return finished.model_copy(update={"prompts": tuple(_with_text(prompt, model) for prompt in finished.prompts)})
 
 
@@ -99,19 +107,22 @@ def started_record(one: Ready | Unready) -> AttemptStarted:
         dtype=planned.dtype,
         settings=planned.settings,
         workload=one.workload if isinstance(one, Ready) else None,
+        calibration=one.calibration if isinstance(one, Ready) else None,
         at=timestamp(),
     )
 
 
 def _wants_forced_pass(finished: AttemptFinished) -> bool:
-    """Wrong tokens, or a hang in a step: one in load or capture has nothing to feed."""
+    """Wrong tokens, or a hang in a step: one in load or capture has nothing to feed. Not while memory is held."""
+    if finished.facts.leaked:
+        return False
     if finished.verdict is Verdict.TOKENS:
         return True
     stall = finished.facts.stall
     return finished.verdict is Verdict.HANG and stall is not None and stall.phase in STEPPING
 
 
-def _as_event(error: TargetError) -> ErrorEvent:
+def _as_event(error: TargetError | OSError) -> ErrorEvent:
     """A target that could not start has no ranks yet; the error is put down to the first."""
     return ErrorEvent(rank=0, kind="crash", error=type(error).__name__, message=str(error), phase="start")
 

@@ -1,7 +1,7 @@
 """Owns reading a run folder back, and drawing its verdicts again from what it holds. Never writes one."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -10,8 +10,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from graphcheck.harness.golden_store import golden_name, read_golden
 from graphcheck.harness.judge import UNJUDGED, Forced, judge
+from graphcheck.harness.repeats import settle
 from graphcheck.harness.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, RUN_FILE, STEPS_DIR
-from graphcheck.schema.errors import RunFolderError
+from graphcheck.schema.errors import GoldenError, RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.run import RUN_FORMAT, AttemptFinished, AttemptStarted, RunInfo
@@ -37,20 +38,25 @@ class RecordedAttempt:
 class Run:
     """A run folder, read. `notes` says what of it could not be read.
 
-    `attempts` are the free passes; `forced` holds the forced pass of those that had one, under the same key.
+    `attempts` are the free passes, of a matrix run one for each cell: the one that speaks for its repeats. All that
+    ran are in `every`; `forced` holds the forced pass of those that had one, under the same key.
     """
 
     path: Path
     info: RunInfo
     attempts: tuple[RecordedAttempt, ...]
+    every: tuple[RecordedAttempt, ...]
     forced: dict[str, RecordedAttempt]
     notes: tuple[str, ...]
 
     def steps(self, key: str) -> tuple[StepEvent, ...]:
         """All ranks' step events of one attempt, in order of arrival."""
-        path = self.path / STEPS_DIR / f"{key}.jsonl"
-        events, _ = _read_lines(path, _STEP)
-        return tuple(event for event in events if isinstance(event, StepEvent))
+        return tuple(event for event in self.events(key) if isinstance(event, StepEvent))
+
+    def events(self, key: str) -> tuple[StepEvent | FinishedEvent, ...]:
+        """All that a verdict is drawn from of what ranks reported, in order of arrival."""
+        events, _ = _read_lines(self.path / STEPS_DIR / f"{key}.jsonl", _STEP)
+        return tuple(events)
 
     def golden(self, started: AttemptStarted) -> Golden:
         """The golden that an attempt was judged by.
@@ -88,36 +94,72 @@ def load_run(path: Path) -> Run:
         for attempt in attempts
         if attempt.started.attempt.feed == "forced"
     }
-    return Run(path, info, free, forced, notes)
+    return Run(path, info, free if info.ablation is not None else _cells(free, info.repeats), free, forced, notes)
+
+
+def _cells(free: Sequence[RecordedAttempt], repeats: int) -> tuple[RecordedAttempt, ...]:
+    """One attempt for each cell; without a verdict unless all of its repeats have one."""
+    cells: dict[str, list[RecordedAttempt]] = {}
+    for attempt in free:
+        cells.setdefault(attempt.started.attempt.model_copy(update={"repeat": 0}).key, []).append(attempt)
+    return tuple(_cell(runs, repeats) for runs in cells.values())
+
+
+def _cell(runs: Sequence[RecordedAttempt], repeats: int) -> RecordedAttempt:
+    finished = [run.finished for run in runs if run.finished is not None]
+    if len(finished) < repeats:
+        return RecordedAttempt(runs[0].started, None)
+    speaks = settle(finished)
+    return RecordedAttempt(next(run.started for run in runs if run.started.key == speaks.key), speaks)
 
 
 def rejudge(run: Run) -> Iterator[AttemptFinished]:
     """Every finished attempt with its verdict drawn again from steps, facts and golden.
 
     An attempt that never ran keeps its verdict: nothing is recorded that could change it.
+
+    Raises:
+        GoldenCorrupt, RunFolderError: the run's copy of a golden, or the steps of an attempt, are damaged.
     """
-    for attempt in run.attempts:
-        if attempt.finished is None:
+    for attempt in run.every:
+        if attempt.finished is not None:
+            yield _rejudged(run, attempt.started, attempt.finished)
+
+
+def contradictions(run: Run) -> Iterator[str]:
+    """A sentence for each recorded verdict that the folder does not bear out."""
+    for attempt in run.every:
+        recorded = attempt.finished
+        if recorded is None:
             continue
-        if attempt.finished.verdict in UNJUDGED:
-            yield attempt.finished
-            continue
-        yield judge(
-            attempt.started,
-            run.golden(attempt.started),
-            run.info.matrix.policy,
-            run.steps(attempt.started.key),
-            attempt.finished.facts,
-            attempt.finished.at,
-            _forced(run, attempt.started.key),
-        )
+        try:
+            again = _rejudged(run, attempt.started, recorded)
+        except (GoldenError, RunFolderError) as error:
+            yield f"{recorded.key}: its verdict {recorded.verdict} cannot be drawn again: {error}"
+        else:
+            if again.verdict is not recorded.verdict:
+                yield f"{recorded.key}: recorded as {recorded.verdict}, but what is recorded of it says {again.verdict}"
+
+
+def _rejudged(run: Run, started: AttemptStarted, finished: AttemptFinished) -> AttemptFinished:
+    if finished.verdict in UNJUDGED:
+        return finished
+    return judge(
+        started,
+        run.golden(started),
+        run.info.matrix.policy,
+        run.events(started.key),
+        finished.facts,
+        finished.at,
+        _forced(run, started.key),
+    )
 
 
 def _forced(run: Run, key: str) -> Forced | None:
     forced = run.forced.get(key)
     if forced is None or forced.finished is None:
         return None
-    return Forced(run.steps(forced.started.key), forced.finished)
+    return Forced(run.events(forced.started.key), forced.finished)
 
 
 def _read_info(path: Path) -> RunInfo:
@@ -132,7 +174,7 @@ def _read_info(path: Path) -> RunInfo:
         raise RunFolderError(str(path), f"cannot be read ({failure.strerror})", todo) from None
     except ValidationError as failure:
         raise RunFolderError(str(path), f"not a run's record ({_first(failure)})", todo) from None
-    except ValueError as failure:
+    except (ValueError, RecursionError) as failure:
         raise RunFolderError(str(path), f"not JSON ({failure})", todo) from None
 
 

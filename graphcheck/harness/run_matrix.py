@@ -1,7 +1,8 @@
 """Owns a run of a matrix: what is recorded before, and after, its attempts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from graphcheck.harness.run_attempt import Record
 from graphcheck.harness.run_folder import load_run
 from graphcheck.harness.run_store import RunStore, new_run_folder, timestamp
 from graphcheck.harness.summary import summarize
+from graphcheck.schema.errors import GraphcheckError, RunFolderError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.run import RunInfo
@@ -39,7 +41,7 @@ def run_matrix(request: RunRequest, on_record: Record, surroundings: Surrounding
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
     surroundings = surroundings or Surroundings()
-    plan = make_plan(request, surroundings.load_target)
+    plan = make_plan(request, surroundings.load_target, surroundings.count_devices)
     prepared = prepare(plan, request)
     store = RunStore(new_run_folder(request.run_dir, datetime.now()))
     info = describe_run(request, plan, prepared)
@@ -47,7 +49,8 @@ def run_matrix(request: RunRequest, on_record: Record, surroundings: Surrounding
     def run_all() -> ExitCode:
         execution = Execution(plan, store, on_record, surroundings)
         for one in prepared:
-            execution.run(one)
+            for repeat in range(request.repeats):
+                execution.run(_again(one, repeat))
         return summarize(info, load_run(store.path).attempts).exit_code
 
     return record_run(store, info, plan, prepared, run_all)
@@ -61,6 +64,10 @@ def record_run(
     run_all: Callable[[], ExitCode],
 ) -> RunResult:
     """Runs `run_all` between the two versions of `run.json`; an interrupt's exit code is a result, not an error."""
+
+    def close(code: ExitCode) -> None:
+        store.write_info(info.model_copy(update={"ended": timestamp(), "exit_code": int(code)}))
+
     store.write_info(info)
     try:
         for golden in goldens_of(prepared).values():
@@ -68,9 +75,13 @@ def record_run(
         code = run_all()
     except Interrupted as interrupt:
         code = interrupt.exit_code
+    except Exception as error:
+        with suppress(RunFolderError):  # which may be what has just failed
+            close(error.exit_code if isinstance(error, GraphcheckError) else ExitCode.INTERNAL)
+        raise
     finally:
         plan.target.close()
-    store.write_info(info.model_copy(update={"ended": timestamp(), "exit_code": int(code)}))
+    close(code)
     return RunResult(store.path, code)
 
 
@@ -87,7 +98,13 @@ def describe_run(request: RunRequest, plan: Plan, prepared: Sequence[Ready | Unr
         goldens={key: golden.header.body_sha for key, golden in goldens_of(prepared).items()},
         environment=environment(),
         planned=tuple(planned.attempt.key for planned in plan.attempts),
+        repeats=request.repeats,
     )
+
+
+def _again(one: Ready | Unready, repeat: int) -> Ready | Unready:
+    attempt = one.planned.attempt.model_copy(update={"repeat": repeat})
+    return replace(one, planned=replace(one.planned, attempt=attempt))
 
 
 def goldens_of(prepared: Sequence[Ready | Unready]) -> dict[str, Golden]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from graphcheck.harness.golden_store import golden_name, write_golden
-from graphcheck.schema.errors import RunFolderError
+from graphcheck.schema.errors import FileError, RunFolderError
 from graphcheck.schema.events import Event, FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
@@ -18,6 +18,7 @@ STEPS_DIR = "steps"
 GOLDEN_DIR = "golden"
 ATTEMPTS_DIR = "attempts"
 DEFAULT_PARENT = Path("runs")
+_MAKE_ROOM = "free space or name another --run-dir"
 
 
 def timestamp() -> str:
@@ -29,21 +30,26 @@ def new_run_folder(wanted: Path | None, now: datetime) -> Path:
     """Makes `wanted`, which must be new or empty, or a fresh `runs/YYYYmmdd-HHMMSS`, suffixed if that is taken.
 
     Raises:
-        RunFolderError: `wanted` holds something, or the folder cannot be made.
+        RunFolderError: `wanted` holds something, or belongs to another run, or the folder cannot be made.
     """
     try:
-        return _fresh_folder(now) if wanted is None else _empty_folder(wanted)
+        return _fresh_folder(now) if wanted is None else _claimed_folder(wanted)
     except OSError as failure:
         raise RunFolderError(
             str(wanted or DEFAULT_PARENT), f"cannot be used ({failure.strerror})", "name another with --run-dir"
         ) from None
 
 
-def _empty_folder(wanted: Path) -> Path:
+def _claimed_folder(wanted: Path) -> Path:
     wanted.mkdir(parents=True, exist_ok=True)
-    if any(wanted.iterdir()):
-        raise RunFolderError(str(wanted), "a run needs an empty folder", "name another with --run-dir")
-    return wanted
+    try:
+        if not any(wanted.iterdir()):
+            # Of two runs that find the folder empty at once, one alone can make this.
+            (wanted / ATTEMPTS_DIR).mkdir()
+            return wanted
+    except FileExistsError:
+        pass
+    raise RunFolderError(str(wanted), "a run needs an empty folder", "name another with --run-dir")
 
 
 def _fresh_folder(now: datetime) -> Path:
@@ -87,9 +93,12 @@ class RunStore:
     def add_golden(self, golden: Golden) -> None:
         """Keeps the golden that attempts are judged by, so that they can be judged again without it elsewhere."""
         header = golden.header
-        name = golden_name(header.model_name, header.suite, header.dtype)
+        path = self.path / GOLDEN_DIR / golden_name(header.model_name, header.suite, header.dtype)
         fields = header.model_dump(exclude={"format", "num_prompts", "body_sha"})
-        write_golden(self.path / GOLDEN_DIR / name, fields, golden.prompts)
+        try:
+            write_golden(path, fields, golden.prompts)
+        except FileError as failure:
+            raise RunFolderError(failure.value, failure.rule, _MAKE_ROOM) from None
 
     def attempt_dir(self, key: str) -> Path:
         """The folder for what a target leaves behind: each rank's log, and anything else it writes."""
@@ -104,8 +113,8 @@ class RunStore:
         path = self.path / STEPS_DIR / f"{key}.jsonl"
         with self._writing():
             path.parent.mkdir(exist_ok=True)
-            stream = path.open("w", encoding="utf-8")
-        with stream:
+        # Closing writes again what could not be written.
+        with self._writing(), path.open("w", encoding="utf-8") as stream:
 
             def write(event: Event) -> None:
                 if isinstance(event, StepEvent | FinishedEvent):
@@ -120,6 +129,4 @@ class RunStore:
         try:
             yield
         except OSError as failure:
-            raise RunFolderError(
-                str(self.path), f"can no longer be written ({failure.strerror})", "free space or name another --run-dir"
-            ) from None
+            raise RunFolderError(str(self.path), f"can no longer be written ({failure.strerror})", _MAKE_ROOM) from None

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from graphcheck.schema.events import StepEvent
-from graphcheck.schema.run import AttemptFinished, Disagreement, Parting, Stall, Story
+from graphcheck.schema.run import AttemptFinished, Disagreement, LogitsSplit, Parting, Stall, Story
 from graphcheck.schema.verdicts import Verdict
 
 DIVERGED = "fed the golden's tokens through the same graphs, it does not hang: the hang came from tokens that diverged"
 MISMATCHED = "fed the golden's tokens through the same graphs, it hangs as well: a mismatched or stuck collective"
-_TO_ITS_END = (Verdict.TOKENS, Verdict.FLAKY, Verdict.VACUOUS, Verdict.UNWITNESSED, Verdict.PASS)
+_TO_ITS_END = (Verdict.LEAK, Verdict.TOKENS, Verdict.FLAKY, Verdict.VACUOUS, Verdict.UNWITNESSED, Verdict.PASS)
 
 
 def tell(
@@ -20,6 +20,7 @@ def tell(
     came_apart = disagreement is not None or parting is not None
     story = Story(
         disagreement=disagreement,
+        split=first_split(steps),
         parting=parting,
         cause=_cause(forced, came_apart) if verdict is Verdict.HANG and forced is not None else "",
     )
@@ -37,6 +38,19 @@ def first_disagreement(steps: Iterable[StepEvent]) -> Disagreement | None:
         return None
     run, number, request, index = first = min(split)
     return Disagreement(run=run, step=number, prompt=request, index=index, tokens=tokens[first])
+
+
+def first_split(steps: Iterable[StepEvent]) -> LogitsSplit | None:
+    """The first row of logits, in order of engine steps, that ranks computed differently, by the hashes they gave."""
+    digests: dict[tuple[int, int, str, int], dict[int, str]] = {}
+    for step in steps:
+        for request, index, digest in zip(step.requests, step.index, step.logits_sha or (), strict=False):
+            digests.setdefault((step.run, step.step, request, index), {})[step.rank] = digest
+    split = [key for key, by_rank in digests.items() if len(set(by_rank.values())) > 1]
+    if not split:
+        return None
+    run, number, request, index = first = min(split)
+    return LogitsSplit(run=run, step=number, prompt=request, index=index, digests=digests[first])
 
 
 def first_parting(steps: Iterable[StepEvent]) -> Parting | None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
+from os.path import isfile  # unlike Path's, False for what is no file name at all
 from pathlib import Path
 
 from graphcheck import shipped
@@ -37,7 +38,7 @@ def load_suite(name: str, matrix_path: Path) -> LoadedSuite:
     folders = [matrix_path.parent / "suites", shipped.matrices_dir() / "suites"]
     if Path(name).name != name:
         raise SuiteError(f"suite {name!r}", "a suite is given by name", f"put it into {folders[0]} and name it")
-    path = next((folder / f"{name}.toml" for folder in folders if (folder / f"{name}.toml").is_file()), None)
+    path = next((folder / f"{name}.toml" for folder in folders if isfile(folder / f"{name}.toml")), None)
     if path is None:
         names = sorted({file.stem for folder in folders for file in folder.glob("*.toml")})
         raise SuiteError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from graphcheck.harness.run_folder import RecordedAttempt
 from graphcheck.schema.evidence import Backend
-from graphcheck.schema.exit_codes import ExitCode, worst
+from graphcheck.schema.exit_codes import ENDING, ExitCode, worst
 from graphcheck.schema.run import AttemptFinished, RunInfo
 from graphcheck.schema.verdicts import Outcome, Verdict
 
@@ -34,12 +34,12 @@ def num_exact(attempt: AttemptFinished) -> int:
 
 
 def summarize(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Summary:
-    """Adds up a run. A run that was interrupted keeps that exit code; else the worst of its verdicts wins."""
+    """Adds up a run. A run that was ended early keeps that exit code; else the worst of its verdicts wins."""
     finished = [attempt.finished for attempt in attempts if attempt.finished is not None]
     prompts = [prompt for attempt in finished for prompt in attempt.prompts]
     required = info.overrides.get("require_backend")
     lacks = str(required) if required and not _ran_on(str(required), finished) else None
-    num_unfinished = len(set(info.planned) - {attempt.key for attempt in finished})
+    num_unfinished = len(info.planned) - len(finished)
     return Summary(
         num_cells=len(info.planned),
         num_green=sum(attempt.verdict.is_green for attempt in finished),
@@ -59,7 +59,7 @@ def summarize(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Summary:
 def _exit_code(
     info: RunInfo, finished: Sequence[AttemptFinished], num_unfinished: int, lacks_backend: bool
 ) -> ExitCode:
-    if info.exit_code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+    if info.exit_code in ENDING:
         return ExitCode(info.exit_code)
     allow_skipped = bool(info.overrides.get("allow_skipped"))
     codes = [

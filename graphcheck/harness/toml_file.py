@@ -41,7 +41,7 @@ class TomlFile:
             raise error(f"{path}: byte {failure.start}", "TOML is UTF-8 text", "save the file as UTF-8") from None
         try:
             return cls(path, text, tomllib.loads(text), error)
-        except tomllib.TOMLDecodeError as failure:
+        except (ValueError, RecursionError) as failure:  # of numbers and of nesting beyond Python's limits too
             message, _, line = str(failure).partition(" (at line ")
             place = f"{path}:{line.split(',')[0]}" if line else str(path)
             raise error(place, f"not TOML ({message})", "correct the syntax there") from None

@@ -30,15 +30,18 @@ def witnesses(
     golden: Golden,
     steps: Sequence[StepEvent],
     evidence: Mapping[int, Evidence],
-    num_ranks: int,
+    surplus: Mapping[int, int],
 ) -> tuple[RankWitness, ...]:
-    """One a rank; a rank that gave no evidence gets one in which everything is UNKNOWN."""
+    """One a rank; a rank that gave no evidence gets one in which everything is UNKNOWN.
+
+    `surplus` names the ranks: tokens by which each one's answers are longer than the golden's, where they may be.
+    """
     largest = largest_bucket(settings)
     found = []
-    for rank in range(num_ranks):
+    for rank, longer in surplus.items():
         own = [step for step in steps if step.rank == rank]
         given = evidence.get(rank, Evidence())
-        eligible = eligible_lane_tokens(workload, golden, own, largest)
+        eligible = eligible_lane_tokens(workload, golden, own, largest) + longer
         found.append(RankWitness(rank, given, eligible, _fallbacks(given, own, largest), _replayed(own)))
     return tuple(found)
 

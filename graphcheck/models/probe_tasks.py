@@ -64,7 +64,7 @@ def answer(text: str) -> str:
     """The right answer to a prompt text, <eos> last. Reads nothing but the text.
 
     Raises:
-        ValueError: the first word names no task.
+        ValueError: the first word names no task, or the key asked for is stored more than once.
     """
     words = text.split()
     if not words or words[0] not in TASKS:
@@ -116,6 +116,8 @@ def _draw_recall(rng: Random, num_tokens: int) -> list[str]:
 
 
 def _solve_recall(words: list[str]) -> list[str]:
+    if words.count(words[-1]) > 2:
+        raise ValueError(f"key {words[-1]!r} is stored twice: two answers are right; store it once")
     begin = words.index(words[-1]) + 1
     return words[begin : words.index(END, begin)]
 

@@ -21,17 +21,19 @@ from graphcheck.schema.verdicts import Verdict
 
 def render_ablation(run: Run, console: Console) -> ExitCode:
     """Prints an ablation, its exit code in words on the last line, and returns that code."""
+    for note in run.notes:
+        print_line(console, note, "yellow")
     print_line(console, words.title(run.info, str(run.path)), "bold")
     code = ablation_exit_code(run.info, run.attempts)
     first = without_trials(run)
     summary = summarize(first.info, first.attempts)
     print_line(console, f"baseline: {words.summary_line(summary, num_devices(run))}")
     red = red_baseline(run.attempts)
+    findings = () if red else find(run.info, run.attempts)
     if red:
         _explain_baseline(red, console)
         print_line(console, words.RED_BASELINE, RED)
     else:
-        findings = find(run.info, run.attempts)
         cells = [attempt.started.attempt.cell.name for attempt in first.attempts]
         console.print(table(findings, cells))
         for line in not_run(findings, cells):
@@ -45,7 +47,8 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
         proven = sum(finding.finding.is_proof for finding in findings)
         print_line(console, f"{proven}/{len(findings)} fixes proven necessary", "bold")
     paths = {"run": str(run.path), "attempt": str(run.attempt_dir(""))}
-    print_line(console, words.last_line(code, paths, is_ablation=True), "green" if code is ExitCode.PASS else RED)
+    last = words.last_line(code, paths, [finding.finding for finding in findings])
+    print_line(console, last, "green" if code is ExitCode.PASS else RED)
     return code
 
 

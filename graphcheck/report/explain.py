@@ -1,4 +1,4 @@
-"""Owns the lines that explain one red cell: where tokens first differ, where ranks stand, who died."""
+"""Owns the lines that explain one cell that is no plain PASS: where its ranks stand, who died, what an audit saw."""
 
 import re
 from collections.abc import Iterator
@@ -6,12 +6,11 @@ from itertools import islice
 
 from graphcheck.harness.death import describe_exit, first_line, is_bad
 from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.report.differences import differences, near_tie_lines
 from graphcheck.schema.events import ErrorEvent
 from graphcheck.schema.journal import Journal, Tag
-from graphcheck.schema.run import AttemptFinished, PromptResult, Stall
-from graphcheck.schema.verdicts import Verdict
+from graphcheck.schema.run import AttemptFinished, Stall
 
-MOST_PROMPTS = 3
 MOST_TAGS = 3
 MOST_FRAMES = 4
 MOST_FINDINGS = 3
@@ -25,24 +24,30 @@ def explain(attempt: RecordedAttempt) -> list[str]:
     if finished is None:
         return ["the run ended before this cell had a verdict"]
     if finished.verdict.is_green:
-        return [*filter(None, [finished.reason])]
+        return _green(finished)
     lines = [finished.reason]
     lines += _story(finished)
     if finished.facts.stall is not None:
         lines += _ranks(finished.facts.stall)
     lines += _deaths(finished)
-    lines += _differences(finished)
+    lines += differences(finished)
     lines += _audit(finished)
     return lines
 
 
 def brief(finished: AttemptFinished) -> list[str]:
     """The same without tags, stacks and all but the first difference; of a hang, no tokens at all: they follow."""
+    if finished.verdict.is_green:
+        return _green(finished)
     lines = [finished.reason, *_story(finished)]
     stall = finished.facts.stall
     if stall is not None:
         return [*lines, *_mismatch(stall), *(_rank(journal, stall) for journal in stall.journals)]
-    return [*lines, *_deaths(finished), *islice(_differences(finished), 1), *_audit(finished)]
+    return [*lines, *_deaths(finished), *islice(differences(finished), 1), *_audit(finished)]
+
+
+def _green(finished: AttemptFinished) -> list[str]:
+    return [*filter(None, [finished.reason]), *near_tie_lines(finished)]
 
 
 def _story(finished: AttemptFinished) -> Iterator[str]:
@@ -111,12 +116,26 @@ def _is_awaited(peer: Journal, journal: Journal) -> bool:
 
 def _where(journal: Journal) -> str:
     if journal.finished:
-        return "finished"
-    where = f"{journal.phase}, step {journal.step}, collective {journal.collective}"
+        replay = journal.trail.replay if journal.trail is not None else None
+        return "finished" if replay is None else f"finished, its last step was replay {replay}"
+    where = f"{journal.phase}, step {journal.step}, {_progress(journal)}"
     if journal.waiting is None:
         return where
     seconds = "" if journal.waiting_seconds is None else f" for {journal.waiting_seconds:.1f} s"
     return f"{where}, in {journal.waiting}{seconds}"
+
+
+def _progress(journal: Journal) -> str:
+    """Tags tell how far the host has come, a trail how far the device has; where there are tags they say it all."""
+    trail = journal.trail
+    if journal.tags or trail is None:
+        return f"collective {journal.collective}"
+    step = f"replay {trail.replay}" if trail.replay is not None else "its eager step"
+    if trail.is_over:
+        return f"has passed every site of {step}"
+    if trail.inside is not None:
+        return f"inside collective {trail.collective} ({trail.inside}) of {step}"
+    return f"past {trail.last} in {step}" if trail.last is not None else f"at the start of {step}"
 
 
 def _tag(tag: Tag) -> str:
@@ -144,29 +163,6 @@ def _error(error: ErrorEvent) -> str:
     return f"rank {error.rank}, {error.phase}: {what}{error.error}: {first_line(error.message)}{follows}"
 
 
-def _differences(finished: AttemptFinished) -> Iterator[str]:
-    """The first differences; that an answer was cut off when its attempt ended early says nothing."""
-    different = [
-        prompt
-        for prompt in finished.prompts
-        if prompt.step is not None and (prompt.got is not None or finished.verdict is Verdict.TOKENS)
-    ]
-    for prompt in different[:MOST_PROMPTS]:
-        yield _difference(prompt)
-    if len(different) > MOST_PROMPTS:
-        yield f"and {len(different) - MOST_PROMPTS} more prompts"
-
-
-def _difference(prompt: PromptResult) -> str:
-    expected, got = _token(prompt.expected, prompt.expected_text), _token(prompt.got, prompt.got_text)
-    margin = "" if prompt.margin is None else f" (golden's margin {prompt.margin:.3g})"
-    line = f"prompt {prompt.prompt!r}, token {prompt.step}, rank {prompt.rank}: expected {expected}, got {got}{margin}"
-    if prompt.engine_step is not None:
-        bucket = "no bucket" if prompt.bucket is None else f"bucket {prompt.bucket}"
-        line += f"; engine step {prompt.engine_step}, lane {prompt.lane} of {prompt.live}, {bucket}"
-    return f"{line}; {prompt.outcome}: {prompt.detail}"
-
-
 def _audit(finished: AttemptFinished) -> Iterator[str]:
     """Breaches of the replay contract, which need no wrong token to be real."""
     findings = [
@@ -177,9 +173,3 @@ def _audit(finished: AttemptFinished) -> Iterator[str]:
     yield from findings[:MOST_FINDINGS]
     if len(findings) > MOST_FINDINGS:
         yield f"and {len(findings) - MOST_FINDINGS} more findings of the audit"
-
-
-def _token(token: int | None, text: str | None) -> str:
-    if token is None:
-        return "the end"
-    return str(token) if text is None else f"{token} {text!r}"

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from graphcheck.harness.golden_calibrate import Calibrated
 from graphcheck.harness.golden_check import Checked, Listed
 from graphcheck.harness.golden_moved import Movement
 from graphcheck.harness.golden_pending import Filed, Pending, State
@@ -15,7 +16,7 @@ from graphcheck.harness.run_folder import Run
 from graphcheck.report.terminal import RED, print_line
 from graphcheck.schema.errors import GoldenError
 from graphcheck.schema.exit_codes import ExitCode
-from graphcheck.schema.golden import Golden, GoldenPrompt
+from graphcheck.schema.golden import Calibration, Golden, GoldenPrompt
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -33,6 +34,23 @@ def _state(filed: Filed) -> str:
     first = filed.state is State.FIRST
     text = "the first, nothing to review" if first else f"pending, {summary(filed.review)}"
     return text if filed.path.is_file() else f"{text}; NOT WRITTEN: in CI name a matrix or a model"
+
+
+def print_calibrated(calibrated: Sequence[Calibrated], console: Console) -> None:
+    """One line for each golden and each arithmetic that was measured."""
+    for one in calibrated:
+        for calibration in one.calibrations:
+            print_line(console, f"{one.path}: {describe_calibration(calibration)}")
+        if not one.path.is_file():
+            print_line(console, f"{one.path}: NOT WRITTEN: in CI name a matrix or a model", RED)
+
+
+def describe_calibration(calibration: Calibration) -> str:
+    """`bound 11.1 ULP, 36 near ties in 632 steps, 57 per 1,000 (device=cpu, numerics=fast)`."""
+    rate = 1000 * calibration.num_near_ties / calibration.num_steps
+    arithmetic = ", ".join(f"{axis}={value}" for axis, value in calibration.made_for.items())
+    counts = f"{calibration.num_near_ties} near ties in {calibration.num_steps} steps, {rate:.3g} per 1,000"
+    return f"bound {calibration.bound:g} ULP, {counts} ({arithmetic})"
 
 
 def print_diff(waiting: Sequence[Pending], console: Console) -> None:
@@ -85,6 +103,8 @@ def print_listed(listed: Sequence[Listed], console: Console) -> None:
         used = f"used by {', '.join(one.matrices)}" if one.matrices else "used by no known matrix"
         line = f"{one.path}: {_contents(one.golden)}; {header.dtype}; {versions}; {header.made_on}; {used}"
         print_line(console, line + ("; a change is pending" if one.is_pending else ""))
+        for calibration in one.calibrations:
+            print_line(console, f"  calibrated: {describe_calibration(calibration)}")
 
 
 def summary(against: Review) -> str:

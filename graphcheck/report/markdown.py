@@ -16,7 +16,7 @@ from graphcheck.report.ablation import audited, describe_effect, not_run, withou
 from graphcheck.report.console import num_devices
 from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
-from graphcheck.report.golden import environment_notes
+from graphcheck.report.golden import describe_calibration, environment_notes
 from graphcheck.report.limitations import limitations
 from graphcheck.report.public import make_public, this_machine
 from graphcheck.report.tally import evidence_line
@@ -98,6 +98,9 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
         versions = ", ".join(f"{package} {version}" for package, version in header.versions.items())
         sha = header.body_sha[:SHA_DIGITS]
         yield f"golden {name}", f"sha256: {sha}; {header.num_prompts} prompts by {header.reference} ({versions})"
+    used = (attempt.started.calibration for attempt in run.attempts)
+    for line in dict.fromkeys(f"{describe_calibration(one)}; {one.command}" for one in used if one is not None):
+        yield "calibration", line
 
 
 def _goldens(run: Run) -> dict[str, GoldenHeader]:
@@ -141,11 +144,15 @@ def _not_plain(run: Run) -> Iterator[str]:
     stories: dict[tuple[str, ...], list[str]] = {}
     for attempt in run.attempts:
         is_trial = run.info.ablation is not None and attempt.started.attempt.fixes_off
-        if attempt.finished is not None and attempt.finished.verdict is not Verdict.PASS and not is_trial:
+        if attempt.finished is not None and not is_trial and not _is_plain(attempt.finished):
             stories.setdefault(tuple(_story(attempt.finished)), []).append(attempt.started.key)
     if stories:
         lines = [line for story, keys in stories.items() for line in _entry(words.names(keys), story)]
         yield f"### Not a plain PASS\n\n{_fenced(lines)}"
+
+
+def _is_plain(finished: AttemptFinished) -> bool:
+    return finished.verdict is Verdict.PASS and not any(prompt.near_ties for prompt in finished.prompts)
 
 
 def _ablation(run: Run) -> Iterator[str]:

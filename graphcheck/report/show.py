@@ -1,10 +1,12 @@
 """Owns showing a recorded run again, whichever kind of run it was and whichever way it is shown."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.run_folder import Run, contradictions, load_run
+from graphcheck.report import words
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.console import render
 from graphcheck.report.formats import Format, load_format
@@ -14,10 +16,15 @@ from graphcheck.schema.exit_codes import ExitCode
 def show(path: Path, console: Console, format_: Format = Format.CONSOLE) -> ExitCode:
     """Prints the report of the run folder `path` and returns the run's exit code.
 
+    A note says where a verdict, drawn again from the folder, is another than the recorded one, which is shown;
+    another, whether leaks are unknown.
+
     Raises:
         RunFolderError: no run folder, or one that is damaged or of another version.
     """
-    return load_format(format_)(load_run(path), console)
+    run = load_run(path)
+    notes = (*run.notes, *contradictions(run), *words.memory_notes(run.attempts))
+    return load_format(format_)(replace(run, notes=notes), console)
 
 
 def on_console(run: Run, console: Console) -> ExitCode:

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from graphcheck.harness.locus import Locus
+from graphcheck.harness.run_folder import RecordedAttempt
 from graphcheck.harness.summary import Summary
+from graphcheck.schema.ablation import Finding
 from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.run import RunInfo
@@ -18,22 +20,24 @@ _NEXT: dict[ExitCode, str] = {
     ExitCode.PASS: "switch a fix off and see what it prevents: `graphcheck run matrix --disable-fix NAME`, "
     "names by `graphcheck list fixes`",
     ExitCode.TOKENS: "read the first difference above; run the same command again to see whether it keeps its place",
+    ExitCode.USAGE: "correct what ended the run, then run the same command again; what had finished is in {run}",
     ExitCode.HANG: "compare the ranks' last tags above; their logs and stacks are in {attempt}",
     ExitCode.CRASH: "read the ranks' logs in {attempt}",
     ExitCode.VACUOUS: "read above which path was not taken; a green that did not take it would prove nothing",
     ExitCode.GOLDEN: "if model and suite are as intended, make the golden again with the same matrix and model: "
     "`graphcheck golden regen [MATRIX] [--model DIR]`",
-    ExitCode.UNPROVEN: "read above which fix showed no effect",
+    ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",
     ExitCode.INCOMPLETE: "run the same command where every cell has its devices, or accept skipped cells with "
     "`--allow-skipped`; what had finished is in {run}",
+    ExitCode.INTERNAL: "report it with its traceback; what had finished is in {run}",
     ExitCode.INTERRUPTED: "run the same command again; what had finished is in {run}",
     ExitCode.TERMINATED: "run the same command again; what had finished is in {run}",
 }
 
-_NEXT_AFTER_ABLATION: dict[ExitCode, str] = {
-    ExitCode.PASS: "paste the evidence into the pull request: `graphcheck report {run} --format markdown`",
-    ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",
-}
+_NEXT_AFTER_PROOF = "paste the evidence into the pull request: `graphcheck report {run} --format markdown`"
+_NEXT_WHERE_NONE_CAN_ACT = (
+    "run cells in which the fix can act, which its line above tells, or name with `--fix` those to ablate"
+)
 
 RED_BASELINE = "the baseline is red with every fix on: ablating a red engine proves nothing"
 NOT_RUN = "-: the fix cannot act in this cell, so the cell was not run with it off"
@@ -60,11 +64,16 @@ def title(info: RunInfo, path: str) -> str:
     return line
 
 
-def last_line(code: ExitCode, paths: Mapping[str, str], *, is_ablation: bool = False) -> str:
-    """`exit 0: pass; next: ...`; `paths` holds the folders `run` and `attempt` that the advice may name."""
+def last_line(code: ExitCode, paths: Mapping[str, str], findings: Sequence[Finding] = ()) -> str:
+    """`exit 0: pass; next: ...`; `paths` holds the folders `run` and `attempt` that the advice may name.
+
+    `findings` are an ablation's, which has other advice to give.
+    """
     advice = _NEXT[code]
-    if is_ablation:
-        advice = _NEXT_AFTER_ABLATION.get(code, advice)
+    if findings and code is ExitCode.PASS:
+        advice = _NEXT_AFTER_PROOF
+    elif code is ExitCode.UNPROVEN and {one for one in findings if not one.is_proof} == {Finding.CANNOT_ACT}:
+        advice = _NEXT_WHERE_NONE_CAN_ACT
     return f"exit {int(code)}: {MEANING[code]}; next: {advice.format_map(paths)}"
 
 
@@ -106,7 +115,9 @@ def backend_phrase(backends: Sequence[Backend], num_devices: int) -> str:
     if graphs == ["cuda"]:
         names = " + ".join(dict.fromkeys(backend.device_name.removeprefix("NVIDIA ") for backend in backends))
         transports = ", ".join(dict.fromkeys(backend.collectives for backend in backends if backend.collectives))
-        return ", ".join(filter(None, ("CUDA graphs", f"{num_devices}x {names}", transports)))
+        most = max(backend.ranks_per_device for backend in backends)
+        sharing = f"up to {most} ranks a GPU" if most > 1 else ""
+        return ", ".join(filter(None, ("CUDA graphs", f"{num_devices}x {names}", transports, sharing)))
     devices = " + ".join(sorted({backend.device.upper() for backend in backends}))
     ran = f"{' + '.join(graphs)} on {devices}" if graphs else devices
     return ran if "cuda" in graphs else f"{ran}, no CUDA graph ran"
@@ -117,3 +128,13 @@ def warnings(environment: Mapping[str, str]) -> list[str]:
     if environment.get("nvidia_devices", "0") != "0" and environment.get("torch_cuda") == "none":
         return [CPU_ONLY_TORCH.format_map(environment)]
     return []
+
+
+def memory_notes(attempts: Sequence[RecordedAttempt]) -> list[str]:
+    """Said once: no verdict can tell of leaks where nobody could read the GPUs' memory."""
+    on_gpus = [a.finished for a in attempts if a.finished and a.started.settings.get("device") == "cuda"]
+    ran = [finished.facts for finished in on_gpus if finished.facts.num_ranks]
+    unknown = sum(facts.leaked is None for facts in ran)
+    if not unknown:
+        return []
+    return [f"leaks UNKNOWN: memory in use on the GPUs could not be read after {unknown} of {len(ran)} attempts there"]

@@ -28,7 +28,7 @@ class Delay(Record):
 
     rank: int = Field(ge=0)
     site: str
-    ms: float = Field(gt=0)
+    ms: float = Field(gt=0, allow_inf_nan=False)
 
     @property
     def name(self) -> str:

@@ -48,19 +48,21 @@ class Capabilities(Record):
     """A target's answer to `describe()`.
 
     `devices` maps a device kind to the axis whose value is the number of devices that a cell needs
-    (`{"cuda": "tp"}`); a CPU needs none.
+    (`{"cuda": "tp"}`); a CPU needs none. `graph_backends` are those that its evidence may name, `fallbacks` the
+    reasons that it may record for a step that fell back to eager. `gives_forced`: it can be fed the golden's tokens.
     """
 
     target: str
     axes: tuple[AxisSpec, ...]
     fixes: tuple[FixInfo, ...] = ()
-    gives_token_ids: bool = True
+    graph_backends: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
     gives_top_logits: bool = False
     gives_forced: bool = False
-    gives_evidence: bool = False
-    gives_journals: bool = False
-    gives_taps: bool = False
     devices: dict[str, str] = Field(default_factory=dict)
+    sharing: dict[str, AxisValue] = Field(
+        default_factory=dict, description="settings with which ranks can share devices; empty if they cannot"
+    )
     sites: tuple[str, ...] = Field(default=(), description="places for delays; `{layer}` stands for a layer number")
 
     def axis(self, name: str) -> AxisSpec | None:

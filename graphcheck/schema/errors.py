@@ -15,8 +15,13 @@ class GraphcheckError(Exception):
     exit_code: ExitCode = ExitCode.INTERNAL
 
     def __init__(self, value: str, rule: str, todo: str) -> None:
-        super().__init__(f"{value}: {rule}; {todo}")
+        super().__init__(_one_line(f"{value}: {rule}; {todo}"))
         self.value, self.rule, self.todo = value, rule, todo
+
+
+def _one_line(text: str) -> str:
+    """Control characters as escapes: what a user typed or a file holds must not break the line, nor the terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class UsageError(GraphcheckError):
@@ -49,6 +54,12 @@ class TargetError(GraphcheckError):
     """A target that cannot start at all (before any attempt has a verdict of its own)."""
 
     exit_code = ExitCode.CRASH
+
+
+class DeviceError(GraphcheckError):
+    """No device of a kind that cells need: why, and what to do about it."""
+
+    exit_code = ExitCode.INCOMPLETE
 
 
 class GoldenError(GraphcheckError):

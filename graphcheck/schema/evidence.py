@@ -15,6 +15,7 @@ class Backend(Record):
     device: str = "cpu"
     device_name: str = ""
     collectives: str | None = None
+    ranks_per_device: int = Field(default=1, description="most ranks of the attempt on one GPU")
 
 
 class AuditFinding(Record):

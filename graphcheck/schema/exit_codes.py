@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
 MEANING: dict[ExitCode, str] = {
     ExitCode.PASS: "pass",
-    ExitCode.TOKENS: "tokens differ from the golden, or a cell disagrees with itself",
+    ExitCode.TOKENS: "tokens differ from the golden",
     ExitCode.USAGE: "wrong usage, or a file that cannot be used",
     ExitCode.HANG: "hang or time-out",
     ExitCode.CRASH: "crash, out of memory, request error or leak",
@@ -36,7 +36,10 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.TERMINATED: "terminated",
 }
 
-# Worst first. USAGE, INTERNAL, INTERRUPTED and TERMINATED end the run where they arise and never compete.
+ENDING = frozenset({ExitCode.USAGE, ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+"""Codes that end a run where they arise and never compete with a verdict's."""
+
+# Worst first.
 _WORST_FIRST = (
     ExitCode.HANG,
     ExitCode.CRASH,

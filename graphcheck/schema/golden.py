@@ -1,8 +1,8 @@
-"""Owns the golden file's records: one header line, then one line a prompt."""
+"""Owns the records of a golden file (a header line, then one line a prompt) and of the calibration beside it."""
 
 from pydantic import Field
 
-from graphcheck.schema.base import Record
+from graphcheck.schema.base import AxisValue, Record
 
 GOLDEN_FORMAT = 2
 READABLE_FORMATS = (1, 2)
@@ -10,6 +10,8 @@ READABLE_FORMATS = (1, 2)
 
 NUM_TOP = 4
 """How many (id, logit) pairs each step of a golden keeps."""
+
+CALIBRATION_FORMAT = 1
 
 
 class Quorum(Record):
@@ -88,3 +90,45 @@ class Golden(Record):
 
     def prompt(self, prompt_id: str) -> GoldenPrompt:
         return next(prompt for prompt in self.prompts if prompt.id == prompt_id)
+
+
+class Calibration(Record):
+    """How far an engine that is known to be good strays from a golden: what may be a near tie, and how often.
+
+    `made_for` holds the target and those of its settings on which rounding depends. `bound` is in units in the last
+    place (ULP) of the golden's dtype at the magnitude of each step's best logit: the farthest that a gap between two
+    of a golden's best logits moved in `num_steps` steps, over all cells and repeats; `num_near_ties` of these steps
+    had another token.
+    """
+
+    made_for: dict[str, AxisValue]
+    bound: float = Field(ge=0.0)
+    num_near_ties: int = Field(ge=0)
+    num_steps: int = Field(gt=0)
+    cells: tuple[str, ...]
+    repeats: int = Field(ge=1)
+    environment: dict[str, str]
+    made_on: str
+    command: str
+
+
+class CalibrationHeader(Record):
+    """Line 1 of a calibration file: which golden it was measured against; `body_sha` covers what follows."""
+
+    format: int = CALIBRATION_FORMAT
+    model_name: str
+    suite: str
+    dtype: str
+    golden_sha: str
+    num_calibrations: int
+    body_sha: str
+
+
+class Calibrations(Record):
+    """A whole calibration file: one calibration for each `made_for`."""
+
+    header: CalibrationHeader
+    calibrations: tuple[Calibration, ...]
+
+    def find(self, made_for: dict[str, AxisValue]) -> Calibration | None:
+        return next((one for one in self.calibrations if one.made_for == made_for), None)

@@ -16,6 +16,28 @@ class Tag(Record):
     site: str
 
 
+class Trail(Record):
+    """How far a rank's device has come in the step launched last, as the device itself wrote it.
+
+    `step` counts launched steps from 1; `replay` counts replays from 1, and is None for an eager step. The step has
+    passed `num_passed` of `num_sites` places, `last` the last of them in its order. `inside` is the first collective
+    that it has entered and not left, `collective` its number within the step, from 1.
+    """
+
+    step: int
+    replay: int | None = None
+    num_passed: int
+    num_sites: int
+    last: str | None = None
+    inside: str | None = None
+    collective: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """True if the step has passed every site."""
+        return self.num_passed == self.num_sites
+
+
 class Journal(Record):
     """A snapshot. Any counter that moves is progress; `beat` is liveness alone and is not progress."""
 
@@ -29,8 +51,10 @@ class Journal(Record):
     waiting: str | None = Field(default=None, description="the declared wait that the rank is in")
     waiting_seconds: float | None = None
     tags: tuple[Tag, ...] = Field(default=(), description="the last tags, oldest first")
+    trail: Trail | None = Field(default=None, description="None where the device leaves none")
 
     @property
-    def progress(self) -> tuple[str, int, int, int]:
+    def progress(self) -> tuple[object, ...]:
         """The counters whose movement proves progress."""
-        return (self.phase, self.step, self.collective, self.unit)
+        passed = (self.trail.step, self.trail.num_passed) if self.trail is not None else ()
+        return (self.phase, self.step, self.collective, self.unit, *passed)

@@ -9,6 +9,7 @@ from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.base import AxisValue, Record
 from graphcheck.schema.events import ErrorEvent, ExitEvent
 from graphcheck.schema.evidence import Backend, Evidence
+from graphcheck.schema.golden import Calibration
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.matrix import Matrix
 from graphcheck.schema.suite import Workload
@@ -32,7 +33,8 @@ class RunInfo(Record):
     fixes_off: tuple[str, ...] = ()
     goldens: dict[str, str] = Field(default_factory=dict, description="model/suite -> golden body sha256")
     environment: dict[str, str] = Field(default_factory=dict)
-    planned: tuple[str, ...] = Field(default=(), description="attempt keys in order")
+    planned: tuple[str, ...] = Field(default=(), description="attempt keys in order, of repeats the first")
+    repeats: int = Field(default=1, ge=1, description="how often each cell ran; not of an ablation's trials")
     ablation: Ablation | None = Field(default=None, description="what an ablation was asked; None for a matrix run")
 
 
@@ -71,18 +73,46 @@ class Parting(Record):
     batches: dict[int, str]
 
 
+class LogitsSplit(Record):
+    """The first logits that ranks computed differently, whatever they picked: `digests` is rank -> sha256."""
+
+    run: int = 0
+    step: int
+    prompt: str
+    index: int
+    digests: dict[int, str]
+
+
 class Story(Record):
     """How the ranks of an attempt came apart, and what its forced pass adds to that."""
 
     disagreement: Disagreement | None = None
+    split: LogitsSplit | None = None
     parting: Parting | None = None
     cause: str = ""
+
+
+class NearTie(Record):
+    """A step at which the engine picked an id that the golden ranks close behind its own.
+
+    `step` counts output tokens from 0; `margin_ulp` is how far the golden's choice stands above `got`, in units in the
+    last place of the dtype at the magnitude of the best logit.
+    """
+
+    run: int = 0
+    step: int
+    expected: int
+    got: int
+    margin_ulp: float
 
 
 class PromptResult(Record):
     """The outcome of one prompt. The first difference is evidence; what follows it is a consequence.
 
-    `rank` is the first rank on which it was seen; `step` counts output tokens from 0.
+    `rank` is the first rank on which it was seen; `step` counts output tokens from 0. `margin` (logits) is the golden's
+    over its second best id, `margin_ulp` its margin over `got`; None if that is not among its best. `position` is the
+    KV position that the step wrote, `slot` of `page`. `loop` and `loop_tokens` tell of the loop that a wrong answer
+    ends in: its period, and how many tokens it fills. `near_ties` are set if they explain all.
     """
 
     prompt: str
@@ -94,12 +124,18 @@ class PromptResult(Record):
     expected_text: str | None = None
     got_text: str | None = None
     margin: float | None = None
+    margin_ulp: float | None = None
+    position: int | None = None
+    page: int | None = None
+    slot: int | None = None
     engine_step: int | None = None
     lane: int | None = None
     bucket: int | None = None
     live: int | None = None
     detail: str = ""
-    loop: int | None = Field(default=None, description="period of the loop that a wrong answer ends in, in tokens")
+    loop: int | None = None
+    loop_tokens: int | None = None
+    near_ties: tuple[NearTie, ...] = ()
 
 
 class AttemptFacts(Record):
@@ -111,6 +147,9 @@ class AttemptFacts(Record):
     evidence: dict[int, Evidence] = Field(default_factory=dict)
     stall: Stall | None = None
     skipped: str | None = None
+    leaked: dict[int, int] | None = Field(
+        default=None, description="GPU -> MiB still in use once all ranks were gone; None if nobody could tell"
+    )
     seconds: dict[str, float] = Field(default_factory=dict)
 
 
@@ -125,6 +164,7 @@ class AttemptStarted(Record):
     dtype: str
     settings: dict[str, AxisValue]
     workload: Workload | None = None
+    calibration: Calibration | None = Field(default=None, description="what its near ties are judged by")
     at: str
 
 
@@ -138,6 +178,7 @@ class AttemptFinished(Record):
     declared_eager: bool = Field(default=False, description="PASS (eager by declaration): not counted as graph-on")
     eligible_lane_tokens: int | None = None
     prompts: tuple[PromptResult, ...] = ()
+    answers_sha: str = Field(default="", description="sha256 of every rank's tokens: tells repeats apart")
     facts: AttemptFacts = AttemptFacts()
     backend: Backend | None = None
     story: Story | None = None

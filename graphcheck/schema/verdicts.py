@@ -6,17 +6,20 @@ from graphcheck.schema.exit_codes import ExitCode
 
 
 class Outcome(StrEnum):
-    """What became of one prompt; listed in the order in which they are tried, the first that applies wins."""
+    """What became of one prompt, gravest first: of the ranks and passes that differ, the gravest names it.
+
+    What the calibrated bound explains as a near tie counts as none of the others.
+    """
 
     ERROR = "error"
     MISSING = "missing"
-    EXACT = "exact"
     COLLAPSE = "collapse"
+    LOOP = "loop"
     CORRUPT = "corrupt"
     DRIFT = "drift"
-    NEAR_TIE = "near_tie"
     LENGTH = "length"
-    LOOP = "loop"
+    NEAR_TIE = "near_tie"
+    EXACT = "exact"
 
 
 class Verdict(StrEnum):

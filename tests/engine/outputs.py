@@ -11,7 +11,7 @@ from graphcheck.engine.events import FinishReport, StepReport
 from graphcheck.engine.request import Request
 from graphcheck.harness.limits import Limits
 from graphcheck.harness.supervise import supervise
-from graphcheck.schema.attempt import Attempt, Cell
+from graphcheck.schema.attempt import Attempt, Cell, Delay
 from graphcheck.schema.events import Event, StepEvent
 from graphcheck.schema.run import AttemptFacts
 from graphcheck.schema.suite import Request as WorkloadRequest
@@ -65,6 +65,7 @@ def run_attempt(
     requests: Sequence[Request],
     out_dir: Path,
     fixes_off: tuple[str, ...] = (),
+    delays: tuple[Delay, ...] = (),
     **settings: int | str,
 ) -> tuple[AttemptFacts, list[StepEvent]]:
     """Runs an attempt in real rank processes, supervised."""
@@ -73,7 +74,11 @@ def run_attempt(
     defaults = {axis.name: axis.default for axis in target.describe().axes}
     out_dir.mkdir(parents=True, exist_ok=True)
     session = target.start(
-        Launch(attempt=Attempt(cell=cell, fixes_off=fixes_off), model_dir=folder, settings=defaults | settings),
+        Launch(
+            attempt=Attempt(cell=cell, fixes_off=fixes_off, delays=delays),
+            model_dir=folder,
+            settings=defaults | settings,
+        ),
         Workload(suite="test", requests=tuple(WorkloadRequest(**vars(request)) for request in requests)),
         out_dir,
     )

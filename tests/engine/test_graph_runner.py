@@ -12,7 +12,7 @@ import graphcheck.engine.attention as attention_module
 from graphcheck.engine.batch import HostBatch, decode_batch
 from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.contract import INPUTS
-from graphcheck.engine.device import CpuDevice
+from graphcheck.engine.device import CpuDevice, Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import ContractError
 from graphcheck.engine.graph_runner import GraphRunner
@@ -44,7 +44,7 @@ def batch_of(*lengths: int, page_size: int = 16, max_blocks: int = 8) -> HostBat
 def eager_logits(engine: Engine, batch: HostBatch, rows: int) -> torch.Tensor:
     outputs = engine.parts.eager_outputs.rows(rows)
     with torch.no_grad():
-        engine.parts.program.decode(StepInputs.from_host(batch.padded(rows), torch.device("cpu")), outputs)
+        engine.parts.program.decode(StepInputs.from_host(batch.padded(rows), CpuDevice()), outputs)
     return outputs.logits[: batch.rows].clone()
 
 
@@ -139,14 +139,14 @@ def test_recording_hands_the_captured_buffers_to_kv_update_and_attention(
     make_engine: EngineMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int, int]] = []
-    attention = attention_module.DecodeAttention.__init__
+    attention = attention_module.GatherAttention.__init__
 
     def spy(self: object, kv_cache: object, slot_mapping: torch.Tensor, seq_lens: torch.Tensor, *rest: object) -> None:
         # Storage addresses, since `data_ptr` is refused while a capture is open.
         seen.append(tuple(tensor.untyped_storage()._cdata for tensor in (slot_mapping, seq_lens, rest[0])))
         attention(self, kv_cache, slot_mapping, seq_lens, *rest)
 
-    monkeypatch.setattr(attention_module.DecodeAttention, "__init__", spy)
+    monkeypatch.setattr(attention_module.GatherAttention, "__init__", spy)
     inputs = runner_of(make_engine(graph="on")).inputs
     expected = tuple(
         tensor.untyped_storage()._cdata for tensor in (inputs.slot_mapping, inputs.seq_lens, inputs.block_tables)
@@ -171,7 +171,7 @@ def test_eager_decode_allocates_a_constant_number_of_metadata_tensors(
     made: list[int] = []
     from_host = StepInputs.from_host.__func__
 
-    def counted(cls: type, batch: HostBatch, device: torch.device) -> StepInputs:
+    def counted(cls: type, batch: HostBatch, device: Device) -> StepInputs:
         inputs = from_host(cls, batch, device)
         made.append(len(vars(inputs)))
         return inputs

@@ -3,15 +3,19 @@
 import pytest
 
 from graphcheck.harness.devices import count_devices
-from tests.engine.conftest import target, tiny
+from graphcheck.schema.errors import DeviceError
+from tests.engine.conftest import tiny
 
-__all__ = ["target", "tiny"]
+__all__ = ["tiny"]
 
 
 @pytest.fixture(scope="session")
 def num_gpus() -> int:
     """GPUs of this machine, counted by a child so that this process never touches one."""
-    return count_devices("cuda")
+    try:
+        return count_devices("cuda")
+    except DeviceError:
+        return 0
 
 
 @pytest.fixture

@@ -139,10 +139,11 @@ class _Recorder(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Ops inside the block run without being recorded."""
+        """Ops inside the block run without being recorded; they are the device's, and may read its memory."""
         self._paused = True
         try:
-            yield
+            with torch._C.DisableTorchFunction():
+                yield
         finally:
             self._paused = False
 

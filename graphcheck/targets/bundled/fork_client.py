@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,10 +15,15 @@ from graphcheck.targets.bundled.fork_server import MAX_PACKET
 
 _START_SECONDS = 120.0
 _FORK_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
 
 
 class ForkServer:
-    """One fork server, alive until `close`. Raises TargetError if it cannot start or has died."""
+    """One fork server, alive until `close`.
+
+    Raises TargetError if it cannot start, or has died. One that was stopped is as good as dead, and is killed: it could
+    not tell how its ranks end.
+    """
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -83,22 +89,25 @@ class ForkServer:
             self._process.stderr.close()
 
     def _receive(self, seconds: float, wanted: str) -> int:
-        while True:
-            message = self._poll(seconds)
-            if message is None:
-                raise TargetError(
-                    f"fork server (pid {self._process.pid})",
-                    f"no `{wanted}` within {seconds:g} s",
-                    "look at the load of this machine, then run again",
-                )
-            if wanted in message:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            message = self._poll(_LOOK_SECONDS)
+            if message is not None and wanted in message:
                 return message[wanted]
+        raise TargetError(
+            f"fork server (pid {self._process.pid})",
+            f"no `{wanted}` within {seconds:g} s",
+            "look at the load of this machine, then run again",
+        )
 
     def _poll(self, seconds: float) -> dict[str, int] | None:
         self._socket.settimeout(seconds)
         try:
             packet = self._socket.recv(MAX_PACKET)
         except (TimeoutError, BlockingIOError):
+            if self._is_stopped():
+                self.kill()
+                raise self._died() from None
             return None
         except ConnectionResetError:
             packet = b""
@@ -109,12 +118,16 @@ class ForkServer:
             self._exits[message["exited"]] = message["status"]
         return message
 
+    def _is_stopped(self) -> bool:
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
+
     def _died(self) -> TargetError:
         status = self._process.wait()
         assert self._process.stderr is not None
         last_line = (self._process.stderr.read().decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-        return TargetError(
-            f"fork server (exit status {status}): {last_line}",
-            "it must live as long as the run",
-            "check that torch imports: python -c 'import torch'",
+        todo = (
+            "look for what stopped or killed it" if status < 0 else "check that torch imports: python -c 'import torch'"
         )
+        return TargetError(f"fork server (exit status {status}): {last_line}", "it must live as long as the run", todo)

@@ -72,6 +72,7 @@ class EventWriter:
             device=config.device,
             device_name=device.name,
             collectives=config.allreduce if config.tp > 1 else None,
+            ranks_per_device=device.ranks_on_it(config.tp),
         )
         evidence = Evidence(
             backend=backend,
@@ -116,6 +117,7 @@ class EventWriter:
                 fallback=report.fallback,
                 seconds=report.seconds,
                 logits_sha=report.logits_sha,
+                top=report.top,
             )
         )
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
 
 from graphcheck.engine.config import EngineConfig
-from graphcheck.engine.device import DEVICES, Device
+from graphcheck.engine.device import Device, open_device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory, JournalWriter
 from graphcheck.engine.request import Request
@@ -99,7 +99,7 @@ def work(
     try:
         _enter("start", journal, events)
         config = EngineConfig.from_settings(job.settings, frozenset(job.fixes_off), job.delays_of(rank))
-        device = DEVICES[config.device](int(os.environ.get("LOCAL_RANK") or 0))
+        device = open_device(config.device, int(os.environ.get("LOCAL_RANK") or 0), share=config.share_gpus)
         if config.tp > 1:
             _join_group(config, rank, device, make_store())
         engine = Engine(job.model_dir, config, rank=rank, device=device, journal=journal)
@@ -137,10 +137,12 @@ def _enter(phase: Phase, journal: JournalWriter, events: EventWriter) -> None:
 
 
 def _join_group(config: EngineConfig, rank: int, device: Device, store: Store) -> None:
-    """Makes the process group; on GPUs its communicator too, so that no capture has to."""
-    device_id = device.torch_device if config.allreduce == "nccl" else None
+    """Makes the process group; with NCCL its communicator too, so that no capture has to."""
+    nccl = config.allreduce == "nccl"
+    device_id = device.torch_device if nccl else None
+    # Symmetric memory takes only the store and the names of its peers from the group.
     dist.init_process_group(
-        config.allreduce, store=store, rank=rank, world_size=config.tp, timeout=NEVER, device_id=device_id
+        "nccl" if nccl else "gloo", store=store, rank=rank, world_size=config.tp, timeout=NEVER, device_id=device_id
     )
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from graphcheck.engine import journal as engine_journal
 from graphcheck.engine.journal import JournalMemory
+from graphcheck.engine.site_names import DONE
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import EVENT, ErrorEvent, Event, ExitEvent
-from graphcheck.schema.journal import Journal, Tag
+from graphcheck.schema.journal import Journal, Tag, Trail
 from graphcheck.targets.bundled.fork_client import ForkServer
 from graphcheck.targets.bundled.job import Job
 
@@ -33,6 +35,8 @@ class BundledSession:
         self._exited: set[int] = set()
         self._server_is_lost = self._mourned = False
         self._partial: dict[int, bytes] = {}
+        self._pipes: list[int] = []
+        self._release = -1
         self._job_path = out_dir / "job.json"
         self._job_path.write_text(job.model_dump_json(), encoding="utf-8")
         try:
@@ -47,7 +51,6 @@ class BundledSession:
         listener = self._held.enter_context(socket.create_server(("127.0.0.1", 0)))
         supervisor = os.pidfd_open(os.getpid())
         release_read, self._release = os.pipe()
-        self._pipes: list[int] = []
         lent = [journal_file, supervisor, release_read]
         try:
             for rank in range(self.num_ranks):
@@ -186,7 +189,25 @@ class BundledSession:
                 Tag(number=tag.number, kind=tag.kind, rows=tag.rows, nbytes=tag.nbytes, site=site)
                 for tag, site in record.tags
             ),
+            trail=_trail(record.trail),
         )
+
+
+def _trail(trail: engine_journal.Trail | None) -> Trail | None:
+    if trail is None:
+        return None
+    passed = [site for site in trail.sites if site in trail.passed]
+    collectives = [site for site in trail.sites if site + DONE in trail.sites]
+    inside = [site for site in collectives if site in trail.passed and site + DONE not in trail.passed]
+    return Trail(
+        step=trail.step,
+        replay=trail.replay or None,
+        num_passed=len(passed),
+        num_sites=len(trail.sites),
+        last=passed[-1] if passed else None,
+        inside=inside[0] if inside else None,
+        collective=collectives.index(inside[0]) + 1 if inside else None,
+    )
 
 
 def _server_died() -> ErrorEvent:
@@ -195,7 +216,7 @@ def _server_died() -> ErrorEvent:
         rank=0,
         kind="crash",
         error="ForkServerDied",
-        message="the process that forks the ranks is gone, killed from outside or out of memory",
+        message="the process that forks the ranks is gone: stopped or killed from outside, or out of memory",
         phase="start",
     )
 

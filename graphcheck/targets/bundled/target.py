@@ -7,6 +7,7 @@ from pathlib import Path
 from graphcheck.engine.config import SETTINGS, EngineConfig, Setting
 from graphcheck.engine.errors import ConfigError
 from graphcheck.engine.fixes import FIXES, Fix
+from graphcheck.engine.graph_support import FALLBACK_REASONS
 from graphcheck.engine.site_names import PATTERNS
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
@@ -28,10 +29,12 @@ class BundledTarget:
             target="bundled",
             axes=tuple(_axis(setting) for setting in SETTINGS),
             fixes=tuple(_fix(fix) for fix in FIXES),
+            gives_top_logits=True,
+            graph_backends=("tape", "cuda"),
+            fallbacks=FALLBACK_REASONS,
             gives_forced=True,
-            gives_evidence=True,
-            gives_journals=True,
             devices={"cuda": "tp"},
+            sharing={"share_gpus": "on", "allreduce": "symm"},
             sites=PATTERNS,
         )
 
