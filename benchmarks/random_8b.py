@@ -148,29 +148,45 @@ def rows(steps: list[StepEvent], rank: int) -> dict[tuple[str, int], tuple[int, 
 
 
 def compare_with_transformers(folder: Path, device: str) -> dict[str, Any]:
-    """Every step of transformers in bfloat16 on the same tokens: equal ones, and by how many units in the last place of
-    its best logit the others lie behind."""
+    """Every step of transformers on the same tokens, in bfloat16 and in float32.
+
+    Where two of the three would pick different tokens: by how many units in the last place of bfloat16 the one's pick
+    lies behind the other's best logit. What bfloat16 costs transformers itself is the measure for the engine.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
     answers: dict[str, list[int]] = json.loads((folder / STEPS).read_text())
-    model = AutoModelForCausalLM.from_pretrained(folder / MODEL, dtype=torch.bfloat16).to(device)
-    behind: Counter[int] = Counter()
-    for request in workload().requests:
-        answer = answers[request.id]
-        ids = torch.tensor([[*request.prompt_ids, *answer[:-1]]], device=device)
+    logits: dict[str, torch.Tensor] = {}
+    for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
+        model = AutoModelForCausalLM.from_pretrained(folder / MODEL, dtype=dtype).to(device)
         with torch.no_grad():
-            logits = model(ids).logits[0, len(request.prompt_ids) - 1 :].float()
-        best, picked = logits.max(-1).values, logits.gather(1, torch.tensor(answer, device=device)[:, None])[:, 0]
-        # bfloat16 has 8 bits of precision: its unit in the last place at x is 2 ** (floor(log2 |x|) - 7).
-        unit = torch.exp2(torch.floor(torch.log2(best.abs())) - 7)
-        behind.update(((best - picked) / unit).round().int().tolist())
-    steps = sum(behind.values())
+            rows = [
+                model(torch.tensor([[*request.prompt_ids, *answers[request.id][:-1]]], device=device))
+                .logits[0, len(request.prompt_ids) - 1 :]
+                .float()
+                for request in workload().requests
+            ]
+        logits[name] = torch.cat(rows)
+        del model
+    engine = torch.tensor([token for request in workload().requests for token in answers[request.id]], device=device)
+    picks = {"engine": engine} | {f"transformers_{name}": row.argmax(-1) for name, row in logits.items()}
     return {
-        "steps": steps,
-        "same_token_or_tie": behind[0],
-        "units_behind": {str(units): count for units, count in sorted(behind.items())},
+        "steps": len(engine),
+        "engine_behind_transformers_bfloat16": behind(logits["bfloat16"], picks["engine"]),
+        "engine_behind_transformers_float32": behind(logits["float32"], picks["engine"]),
+        "transformers_bfloat16_behind_its_float32": behind(logits["float32"], picks["transformers_bfloat16"]),
     }
+
+
+def behind(logits: Any, picks: Any) -> dict[str, int]:
+    """Units in the last place of bfloat16 by which picks [steps] lie behind the best of logits [steps, vocab] -> steps.
+
+    bfloat16 has 8 bits of precision: its unit in the last place at x is 2 ** (floor(log2 |x|) - 7).
+    """
+    best, picked = logits.max(-1).values, logits.gather(1, picks[:, None])[:, 0]
+    units = ((best - picked) / 2 ** (best.abs().log2().floor() - 7)).round().int().tolist()
+    return {str(count): steps for count, steps in sorted(Counter(units).items())}
 
 
 def main() -> int:

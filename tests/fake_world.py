@@ -72,14 +72,20 @@ class FakeWorld:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
-    def run(self, matrix: Path, num_devices: int = 0, **request: Any) -> tuple[Run, ExitCode]:
-        """Runs a matrix in virtual time; `request` are fields of RunRequest."""
-        surroundings = Surroundings(
-            load_target=lambda name: FakeTarget(self.clock.sleep),
+    def surroundings(self, num_devices: int = 0, *, gives_forced: bool = False) -> Surroundings:
+        """The fake target, as many devices, and time that passes only while somebody sleeps."""
+        return Surroundings(
+            load_target=lambda name: FakeTarget(self.clock.sleep, gives_forced=gives_forced),
             count_devices=lambda kind: num_devices,
             clock=Clock(self.clock.now, self.clock.sleep),
             device_memory=lambda: None,
         )
+
+    def run(
+        self, matrix: Path, num_devices: int = 0, *, gives_forced: bool = False, **request: Any
+    ) -> tuple[Run, ExitCode]:
+        """Runs a matrix in virtual time; `request` are fields of RunRequest."""
+        surroundings = self.surroundings(num_devices, gives_forced=gives_forced)
         result = run_matrix(RunRequest(matrix=str(matrix), **request), lambda record: None, surroundings)
         return load_run(result.path), result.exit_code
 

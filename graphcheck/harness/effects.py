@@ -9,7 +9,7 @@ from graphcheck.schema.ablation import CellEffect
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.events import Phase
 from graphcheck.schema.run import AttemptFinished, PromptResult
-from graphcheck.schema.verdicts import Verdict
+from graphcheck.schema.verdicts import Outcome, Verdict
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ def _age(prompt: PromptResult) -> tuple[bool, int]:
 
 
 def _wrong(finished: AttemptFinished) -> list[PromptResult]:
-    return [prompt for prompt in finished.prompts if prompt.step is not None]
+    different = (prompt for prompt in finished.prompts if prompt.step is not None)
+    return [prompt for prompt in different if prompt.outcome is not Outcome.NEAR_TIE]
 
 
 def _describe(finished: AttemptFinished) -> str:

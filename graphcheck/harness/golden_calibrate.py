@@ -23,7 +23,7 @@ from graphcheck.harness.devices import DeviceCheck
 from graphcheck.harness.environment import environment
 from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.golden_quorum import movements
-from graphcheck.harness.golden_store import DEFAULT_GOLDEN_DIR, golden_folders, load_golden, replace_file
+from graphcheck.harness.golden_store import golden_folders, load_golden, replace_file, wanted_golden_dir
 from graphcheck.harness.near_tie import ulp
 from graphcheck.harness.plan import PlannedAttempt
 from graphcheck.harness.prepare import Ready
@@ -33,7 +33,7 @@ from graphcheck.harness.run_attempt import Attempter, Judged
 from graphcheck.harness.run_store import RunStore
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
-from graphcheck.schema.errors import GoldenDisputed, GoldenStale, TargetError, UsageError
+from graphcheck.schema.errors import GoldenDisputed, GoldenError, TargetError, UsageError
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Calibration, Calibrations, Golden
 from graphcheck.schema.run import AttemptFinished
@@ -93,7 +93,7 @@ def calibrate(
     """
     surroundings = surroundings or Surroundings()
     plan = make_plan(replace(request, settings=(*request.settings, _TOP)), surroundings.load_target)
-    folders = golden_folders(request.golden_dir or DEFAULT_GOLDEN_DIR, plan.loaded.path)
+    folders = golden_folders(wanted_golden_dir(request.golden_dir), plan.loaded.path)
     try:
         _check(plan.capabilities)
         samples = _measure(plan, [_ready(planned, folders) for planned in plan.attempts], repeats, surroundings)
@@ -199,13 +199,16 @@ def _by_golden(samples: dict[_Key, _Sample], command: str, repeats: int) -> Iter
 
 
 def _file(golden: Golden, measured: Sequence[Calibration], folders: Sequence[Path], *, writes: bool) -> Calibrated:
-    """Into the user's folder, which is looked at first; what was measured before for other arithmetic is kept."""
+    """Into the user's folder, which is looked at first; what was measured before for other arithmetic is kept.
+
+    A file that is damaged, or of another golden, holds nothing that could be.
+    """
     header = golden.header
     path = folders[0] / calibration_name(header.model_name, header.suite, header.dtype)
     older: Calibrations | None
     try:
         older = find_calibrations(header, folders)
-    except GoldenStale:
+    except GoldenError:
         older = None
     content = calibrations_bytes(header, measured, older)
     return Calibrated(path, tuple(measured), writes and replace_file(path, content))

@@ -8,7 +8,14 @@ from graphcheck import shipped
 from graphcheck.harness.calibration_store import SUFFIX as CALIBRATION_SUFFIX
 from graphcheck.harness.calibration_store import find_calibrations
 from graphcheck.harness.golden_pending import SUFFIX
-from graphcheck.harness.golden_store import DEFAULT_GOLDEN_DIR, golden_folders, golden_name, load_golden, read_golden
+from graphcheck.harness.golden_store import (
+    DEFAULT_GOLDEN_DIR,
+    golden_folders,
+    golden_name,
+    load_golden,
+    read_golden,
+    wanted_golden_dir,
+)
 from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.model_folder import find_model
 from graphcheck.harness.resolve import resolve
@@ -83,13 +90,17 @@ def matrices_of(
 
 
 def list_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> list[Listed]:
-    """Every golden of the user's folder and of the shipped one, in order of folder and path."""
+    """Every golden of the user's folder and of the shipped one, in order of folder and path.
+
+    Raises:
+        UsageError: a folder of goldens was asked for that is none.
+    """
     users: dict[Path, list[str]] = {}
     for matrix in matrices:
         for use in _uses(matrix):
             users.setdefault(use.name, []).append(matrix.name)
     listed = []
-    for folder, path in _files(golden_dir or DEFAULT_GOLDEN_DIR):
+    for folder, path in _files(wanted_golden_dir(golden_dir)):
         golden, problem = None, None
         try:
             golden = read_golden(path)

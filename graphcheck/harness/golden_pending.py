@@ -10,13 +10,13 @@ from typing import Any
 from graphcheck import shipped
 from graphcheck.harness.golden_review import Review, review
 from graphcheck.harness.golden_store import (
-    DEFAULT_GOLDEN_DIR,
     find_golden,
     golden_bytes,
     golden_name,
     parse_golden,
     read_golden,
     replace_file,
+    wanted_golden_dir,
 )
 from graphcheck.schema.errors import GoldenCorrupt, UsageError
 from graphcheck.schema.golden import Golden, GoldenPrompt
@@ -112,13 +112,13 @@ def find_pending(paths: Sequence[Path], golden_dir: Path | None = None, *, write
         writes: they are to be accepted or rejected, which in CI takes their names.
 
     Raises:
-        UsageError: a path has no pending file, or in CI none is named.
+        UsageError: a path has no pending file, `golden_dir` is no folder, or in CI none is named.
         GoldenCorrupt: a pending file is not as it was written, or lies under another name than its content's.
     """
     if writes and not may_write(named=bool(paths)):
         raise UsageError("CI is set", "nothing is written there unless it is named", "name the pending files")
     found: dict[Path, None] = {}
-    for path in paths or [golden_dir or DEFAULT_GOLDEN_DIR]:
+    for path in paths or [wanted_golden_dir(golden_dir)]:
         if path.is_dir():
             files = sorted(path.rglob(f"*.jsonl{SUFFIX}"))
         else:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from ctypes import c_float
+from os.path import isdir  # unlike Path's, False for what is no file name at all
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,24 @@ from graphcheck import shipped
 from graphcheck.harness.golden_lines import check_text, json_line, reason, sha256
 from graphcheck.harness.model_folder import ModelFolder
 from graphcheck.harness.suite_file import LoadedSuite
-from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
+from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale, UsageError
 from graphcheck.schema.golden import READABLE_FORMATS, Golden, GoldenHeader, GoldenPrompt
 
 DEFAULT_GOLDEN_DIR = Path("golden")
 """Where goldens are looked up first and written to, unless `--golden-dir` says otherwise."""
 
 _REGEN = "make it again with `graphcheck golden regen`"
+
+
+def wanted_golden_dir(golden_dir: Path | None) -> Path:
+    """The folder that was asked for, else the default one, which need not be there.
+
+    Raises:
+        UsageError: what was asked for is no folder; goldens from elsewhere would silently take its place.
+    """
+    if golden_dir is not None and not isdir(golden_dir):
+        raise UsageError(f"--golden-dir {golden_dir}", "no such folder", "correct it, or leave it out")
+    return golden_dir or DEFAULT_GOLDEN_DIR
 
 
 def golden_folders(golden_dir: Path, matrix_path: Path) -> tuple[Path, ...]:

@@ -263,8 +263,8 @@ _RULES: tuple[tuple[Verdict, Callable[[Case], str | None]], ...] = (
     (Verdict.ERROR, _error),
     (Verdict.LEAK, _leak),
     (Verdict.TOKENS, _tokens),
-    (Verdict.TOKENS, _unexplained),
     (Verdict.TOKENS, _over_budget),
+    (Verdict.TOKENS, _unexplained),
     # Ranks compute the same step from the same reduced values: their logits may differ in nothing.
     (Verdict.ERROR, _parted),
     # Wrong tokens are the fault itself; a breach of the contract alone is an error that has not shown in tokens yet.

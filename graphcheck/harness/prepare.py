@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import isdir
 from pathlib import Path
 
 from graphcheck.harness.calibration_store import find_calibrations, made_for
-from graphcheck.harness.golden_store import DEFAULT_GOLDEN_DIR, golden_folders, load_golden
+from graphcheck.harness.golden_store import golden_folders, load_golden, wanted_golden_dir
 from graphcheck.harness.plan import PlannedAttempt
 from graphcheck.harness.request import Plan, RunRequest
 from graphcheck.harness.resolve import resolve, resolve_for_golden
-from graphcheck.schema.errors import GoldenError, GoldenMissing, UsageError
+from graphcheck.schema.errors import GoldenError, GoldenMissing
 from graphcheck.schema.golden import Calibration, Calibrations, Golden
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Verdict
@@ -50,10 +49,7 @@ def prepare(plan: Plan, request: RunRequest) -> list[Ready | Unready]:
         SuiteError, ModelError: a suite does not fit its model; that is a wrong file, not a red cell.
         UsageError: a folder of goldens was asked for that is none.
     """
-    if request.golden_dir is not None and not isdir(request.golden_dir):
-        rule = "no such folder, and goldens from elsewhere would take its place"
-        raise UsageError(f"--golden-dir {request.golden_dir}", rule, "correct it, or leave it out")
-    folders = golden_folders(request.golden_dir or DEFAULT_GOLDEN_DIR, plan.loaded.path)
+    folders = golden_folders(wanted_golden_dir(request.golden_dir), plan.loaded.path)
     known: dict[tuple[str, str, str], _Known | GoldenError] = {}
     prepared: list[Ready | Unready] = []
     for planned in plan.attempts:

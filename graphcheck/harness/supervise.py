@@ -129,7 +129,8 @@ class _Supervision:
             return None
         if self._watch.still(now) >= self._watch.limit:
             return self._look_twice() if now >= self._next_look else None
-        if self._watch.stepless(now) > self._watch.ceiling:
+        # What has not moved for half its limit may be about to hang: that is for the limit to say.
+        if self._watch.stepless(now) > self._watch.ceiling and self._watch.still(now) < self._watch.limit / 2:
             return self._give_up("timeout", "moved but ended no step", self._watch.stepless(now), self._session.dump())
         return None
 

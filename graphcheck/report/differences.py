@@ -53,6 +53,8 @@ def _margin(prompt: PromptResult) -> str:
     """How sure the golden was, and how far below its choice it ranks what came."""
     if prompt.margin is None:
         return ""
+    if prompt.got is not None and prompt.margin_ulp is None:
+        return f" (golden's margin {prompt.margin:.3g}, what came is not among its best)"
     is_told = prompt.margin_ulp is not None and prompt.margin_ulp < MOST_ULP
     below = f", {prompt.margin_ulp:.3g} ULP above what came" if is_told else ""
     return f" (golden's margin {prompt.margin:.3g}{below})"

@@ -77,6 +77,8 @@ def _ranks(stall: Stall) -> Iterator[str]:
         frames = [f"{frame['function']} ({frame['file']}:{frame['line']})" for frame in _frames(stall, journal.rank)]
         if frames:
             yield f"  stack {' < '.join(frames)}"
+        elif journal.rank in stall.stacks:
+            yield f"  no stack: {stall.stacks[journal.rank] or 'it did not answer'}"
 
 
 def _mismatch(stall: Stall) -> Iterator[str]:

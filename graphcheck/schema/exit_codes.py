@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
 MEANING: dict[ExitCode, str] = {
     ExitCode.PASS: "pass",
-    ExitCode.TOKENS: "tokens differ from the golden",
+    ExitCode.TOKENS: "tokens differ from the golden, or a cell disagrees with itself",
     ExitCode.USAGE: "wrong usage, or a file that cannot be used",
     ExitCode.HANG: "hang or time-out",
     ExitCode.CRASH: "crash, out of memory, request error or leak",

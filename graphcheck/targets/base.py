@@ -39,7 +39,7 @@ class Session(Protocol):
         ...
 
     def dump(self) -> Mapping[int, str]:
-        """Main-thread stack of each living rank, innermost frame first; empty if the target cannot."""
+        """Main-thread stack of each living rank, innermost frame first, or why it gives none; empty if none can."""
         ...
 
     def kill(self) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
-from graphcheck.schema.errors import TargetError
+from graphcheck.schema.errors import TargetError, UsageError
 from graphcheck.schema.events import Event
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.suite import Workload
 from graphcheck.targets.base import Launch
 from graphcheck.targets.fake_faults import FAULTS
 from graphcheck.targets.fake_fixes import FIXES, FakeFix
-from graphcheck.targets.fake_rank import FakeRank
+from graphcheck.targets.fake_rank import STRIKES, FakeRank
 
 _AXES = (
     AxisSpec(name="tp", kind="int", default=1, choices=(1, 2, 4), help="ranks"),
@@ -23,6 +23,8 @@ _AXES = (
     AxisSpec(name="lanes", kind="int", default=8, minimum=1, help="sequences decoded at once"),
     AxisSpec(name="buckets", kind="str", default="1,2,4,8", help="padded decode batch sizes, ascending"),
     AxisSpec(name="fault", kind="str", default="none", choices=tuple(FAULTS), help="what goes wrong"),
+    AxisSpec(name="logits", kind="str", default="off", choices=("off", "digest", "top"), help="what steps tell"),
+    AxisSpec(name="strikes", kind="str", default="decode", choices=STRIKES, help="phase of a fault without its own"),
 )
 
 
@@ -47,15 +49,19 @@ class FakeTarget:
             target="fake",
             axes=_AXES,
             fixes=tuple(fix.info for fix in self._fixes),
+            graph_backends=("fake",),
+            fallbacks=("kv_dtype",),
+            gives_top_logits=True,
             gives_forced=self._gives_forced,
-            gives_evidence=True,
-            gives_journals=True,
             devices={"cuda": "tp"},
             sites=("layers.{layer}",),
         )
 
     def check(self, settings: Mapping[str, AxisValue]) -> None:
-        """See Target.check: its settings do not hang together."""
+        """See Target.check."""
+        buckets = str(settings["buckets"])
+        if not all(part.isdecimal() and int(part) for part in buckets.split(",")):
+            raise UsageError(f"buckets = {buckets!r}", "positive numbers joined by commas", "write it like 1,2,4,8")
 
     def start(self, launch: Launch, workload: Workload, out_dir: Path) -> "FakeSession":
         """See Target.start. The rule needs `vocab_size` from the model's config.json."""
@@ -80,7 +86,10 @@ class FakeTarget:
         for fix in self._fixes:
             if fix.info.name in launch.attempt.fixes_off and fix.info.signature.acts_in(launch.settings):
                 return fix.fault(launch.attempt)
-        return str(launch.settings["fault"])
+        fault = str(launch.settings["fault"])
+        if fault == "flaky":
+            return "drift" if launch.attempt.repeat % 2 else "none"
+        return fault
 
 
 class FakeSession:

@@ -57,6 +57,12 @@ def spoiled(
     elif fault == "repeat":
         ids[1:] = [off[0]] * (len(ids) - 1 if forced else REPEATS)
         finite = [True] * len(ids)
+    elif fault == "loop":
+        ids[1:] = [off[0], off[1]] * REPEATS if not forced else ids[1:]
+        finite = [True] * len(ids)
+    elif fault == "long" and not forced:
+        ids += [off[0], off[1]]
+        finite = [True] * len(ids)
     elif fault == "not_finite":
         finite[1:] = [False] * (len(ids) - 1)
     elif fault == "short" and not forced:

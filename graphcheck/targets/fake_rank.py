@@ -21,9 +21,14 @@ from graphcheck.schema.journal import Journal, Tag
 from graphcheck.schema.suite import Request, Workload
 from graphcheck.targets.fake_answers import Answer, right_answer, spoiled
 
+STRIKES: tuple[Phase, ...] = ("start", "load", "capture", "prefill", "decode", "teardown")
+"""Phases in which a fault of the third decode step may strike instead."""
+
 _FAULT_STEP = 3
 _SLOW_SECONDS = 5.0
 _STEP_SECONDS = 0.001
+_BEST_LOGIT = 4.0
+_MARGIN = 2.5
 _BREACH = AuditFinding(clause="contents", buffer="positions", detail="lane 0 holds 3, not 4", replay=1)
 
 Events = Sequence[Event]
@@ -116,18 +121,22 @@ class FakeRank:
         while not self.released:
             yield ()
         yield self._enter("teardown")
+        yield from self._strike("teardown")
         while self.fault == "hang_teardown" and self._is_last:
             yield ()
         yield self._exit(status=7 if self.fault == "bad_exit" and self._is_last else 0)
 
     def _start(self) -> Iterator[Events]:
         yield self._enter("start")
+        yield from self._strike("start")
         yield self._enter("load")
+        yield from self._strike("load")
         if self.fault == "oom" and self._is_last:
             yield [self._error("oom", "MemoryError", "cannot allocate the weights"), *self._exit(status=1)]
         self._unit += 1
         if self._captures:
             yield self._enter("capture")
+            yield from self._strike("capture")
             while self.fault == "hang_capture":
                 yield ()
             self._unit += len(self._buckets)
@@ -135,13 +144,16 @@ class FakeRank:
     def _wave(self, run: int, requests: Sequence[Request]) -> Iterator[Events]:
         """A batch of prompts: each is prefilled, then they decode together until the last one has ended."""
         answers = {request.id: self._answer(request) for request in requests}
+        if self._step == 0:
+            yield self._enter("prefill")
+            yield from self._strike("prefill")
         for prompt, answer in answers.items():
             yield self._step_events(run, "prefill", 0, {prompt: answer})
         position = 1
         while live := {prompt: answer for prompt, answer in answers.items() if len(answer.ids) > position}:
             self._num_decodes += 1
             if self._num_decodes == _FAULT_STEP:
-                yield from self._mishap()
+                yield from self._strike("decode")
             yield self._step_events(run, "decode", position, live)
             position += 1
 
@@ -156,8 +168,12 @@ class FakeRank:
             forced=request.id in self._fed,
         )
 
+    def _strike(self, phase: Phase) -> Iterator[Events]:
+        if self.settings["strikes"] == phase:
+            yield from self._mishap()
+
     def _mishap(self) -> Iterator[Events]:
-        """What strikes in the third decode step."""
+        """What strikes once, in the third decode step unless another phase is asked for."""
         fault, victim = self.fault, self._is_last
         parted = fault == "part" and not self._fed
         if fault == "slow":
@@ -172,6 +188,8 @@ class FakeRank:
         while parted or fault in ("hang", "spin", "churn") or (fault == "hang_one_rank" and victim):
             self._collective += fault == "churn"
             yield ()
+        if fault == "garbage" and victim:
+            yield [self._error("crash", "GarbledEvent", "the last rank wrote b'\\x00': not an event of its own")]
         if fault == "leave" and victim:
             yield self._exit(status=0)
         if fault == "signal" and victim:
@@ -215,13 +233,31 @@ class FakeRank:
                 replayed=replayed,
                 fallback=fallback,
                 seconds=_STEP_SECONDS,
+                logits_sha=self._digests(live) if self.settings["logits"] == "digest" else None,
+                top=tuple(map(self._top, picked, fed)) if self.settings["logits"] == "top" else None,
             )
         )
         return events + [
-            FinishedEvent(rank=self.rank, request=prompt, run=run, reason="length", num_tokens=len(answer.ids))
+            FinishedEvent(
+                rank=self.rank,
+                request=prompt,
+                run=run,
+                reason="stop" if self.fault == "wrong_end" and prompt == self.workload.requests[0].id else "length",
+                num_tokens=len(answer.ids),
+            )
             for prompt, answer in live.items()
             if len(answer.ids) == position + 1
         ]
+
+    def _digests(self, live: Mapping[str, Answer]) -> tuple[str, ...]:
+        own = self.fault == "split" and self._is_last and self._num_decodes >= _FAULT_STEP
+        return (f"of rank {self.rank}" if own else "of every rank",) * len(live)
+
+    def _top(self, picked: int, right: int) -> tuple[tuple[int, float], ...]:
+        """The best two: a right token stands far above the next id, a wrong one level with the right token."""
+        if picked == right:
+            return ((picked, _BEST_LOGIT), ((picked + 1) % self.vocab_size, _BEST_LOGIT - _MARGIN))
+        return ((picked, _BEST_LOGIT), (right, _BEST_LOGIT))
 
     def _avoids_graphs(self) -> bool:
         return self.fault in ("no_replay", "fallback") or (self.fault == "one_rank_eager" and self._is_last)

@@ -1,4 +1,4 @@
-"""The program as these tests start it, and what they read back from its run folder."""
+"""Owns the program as these tests run it, in a process of its own or in theirs, and what they read back."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import graphcheck
@@ -18,11 +19,16 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "160", "NO_COLOR
 
 @dataclass(frozen=True)
 class Done:
-    """A finished run of the program."""
+    """The program has ended; `folder` is the newest run folder, if there is one."""
 
     code: int
     output: str
-    run: Run
+    folder: Path | None
+
+    @cached_property
+    def run(self) -> Run:
+        assert self.folder is not None, self.output
+        return load_run(self.folder)
 
     @property
     def last_lines(self) -> tuple[str, str]:
@@ -52,17 +58,15 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run_matrix(folder: Path, *arguments: str) -> Done:
-    """`graphcheck run matrix ARGUMENTS` in `folder`, to its end."""
-    process = start(folder, "run", "matrix", *arguments)
-    return finish(process, folder)
-
-
 def finish(process: subprocess.Popen[str], folder: Path) -> Done:
-    """Waits for the program; its run is the newest under `folder`."""
+    """Waits for the program."""
     output, _ = process.communicate(timeout=240)
-    newest = max((folder / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    return Done(process.returncode, output, load_run(newest))
+    return done(process.returncode, output, folder)
+
+
+def done(code: int, output: str, folder: Path) -> Done:
+    """What has ended in `folder`."""
+    return Done(code, output, max(folder.glob("runs/*"), key=lambda path: path.stat().st_mtime_ns, default=None))
 
 
 def descendants(process: int) -> set[int]:

@@ -20,15 +20,11 @@ from graphcheck.schema.evidence import AuditFinding
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.bundled.target import BundledTarget
+from tests.cli.conftest import Program
 from tests.cli.program import ENVIRONMENT, Done, finish, start
 from tests.fake_world import FakeWorld
 
 ONE_CELL = "tp=1 and graph=on"
-
-
-def run_ablation(folder: Path, *arguments: str) -> Done:
-    """`graphcheck ablate ARGUMENTS` in `folder`, to its end."""
-    return finish(start(folder, "ablate", *arguments), folder)
 
 
 def findings(done: Done) -> dict[str, Finding]:
@@ -43,11 +39,11 @@ def audits(done: Done, key: str) -> list[AuditFinding]:
     return [finding for evidence in finished.facts.evidence.values() for finding in evidence.audit or ()]
 
 
-def test_what_froze_at_capture_and_what_was_not_refreshed_are_told_apart_by_the_audit(tmp_path: Path) -> None:
+def test_what_froze_at_capture_and_what_was_not_refreshed_are_told_apart_by_the_audit(program: Program) -> None:
     fixes = ("device-metadata", "metadata-refresh")
     # One bucket, because an audited capture takes its time.
     arguments = [*(f"--fix={fix}" for fix in fixes), "--audit", "-k", ONE_CELL, "--set", "buckets=8"]
-    done = run_ablation(tmp_path, *arguments)
+    done = program("ablate", *arguments)
     assert done.code == 0, done.output
     assert findings(done) == dict.fromkeys(fixes, Finding.NECESSARY)
     frozen = audits(done, "tp1-graph_on.no-device-metadata")
@@ -98,8 +94,8 @@ def test_the_hang_is_necessary_is_told_and_leaves_nothing_behind(
     assert again == {a.started.key: a.finished.verdict for a in done.run.attempts if a.finished is not None}
 
 
-def test_a_fix_that_cannot_act_in_the_selected_cells_says_so(tmp_path: Path) -> None:
-    done = run_ablation(tmp_path, "--fix", "metadata-refresh", "-k", "tp=1 and graph=off")
+def test_a_fix_that_cannot_act_in_the_selected_cells_says_so(program: Program) -> None:
+    done = program("ablate", "--fix", "metadata-refresh", "-k", "tp=1 and graph=off")
     assert done.code == 7, done.output
     assert (
         "metadata-refresh  CANNOT ACT HERE: it acts only where graph is on: in none of 1 selected cells" in done.output
@@ -119,6 +115,7 @@ class Mislabelled(BundledTarget):
         return truth.model_copy(update={"fixes": tuple(fixes)})
 
 
+@pytest.mark.usefixtures("warm_server")
 def test_wrong_signature_unreached_and_without_effect_on_the_real_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphcheck.schema.verdicts import Verdict
-from tests.cli.program import run_matrix, start
+from tests.cli.conftest import Program
 from tests.tiny_model import make_tiny_llama, words
 
 SUITE = f"""
@@ -17,8 +17,9 @@ max_new_tokens = 3
 """
 
 
+@pytest.mark.usefixtures("inline_reference")
 @pytest.mark.parametrize("declared", [False, True])
-def test_unsupported_kv_dtype_falls_back_and_must_be_declared(tmp_path: Path, declared: bool) -> None:
+def test_unsupported_kv_dtype_falls_back_and_must_be_declared(program: Program, tmp_path: Path, declared: bool) -> None:
     make_tiny_llama(tmp_path / "tiny")
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "short.toml").write_text(SUITE)
@@ -26,10 +27,9 @@ def test_unsupported_kv_dtype_falls_back_and_must_be_declared(tmp_path: Path, de
     (tmp_path / "m.toml").write_text(
         'models = ["tiny"]\nsuites = ["short"]\n[axes]\ngraph = ["on"]\n[settings]\nkv_dtype = "bfloat16"\n' + policy
     )
-    regen = start(tmp_path, "golden", "regen", "m.toml")
-    output, _ = regen.communicate(timeout=120)
-    assert regen.returncode == 0, output
-    done = run_matrix(tmp_path, "m.toml")
+    regen = program("golden", "regen", "m.toml")
+    assert regen.code == 0, regen.output
+    done = program("run", "matrix", "m.toml")
     (attempt,) = done.attempts().values()
     assert attempt.facts.evidence[0].fallbacks == {"kv_dtype": 2}
     if declared:

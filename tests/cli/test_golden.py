@@ -12,7 +12,8 @@ from graphcheck.harness import regen_matrix
 from graphcheck.harness.golden_store import read_golden, write_golden
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.golden import GoldenStep
-from tests.cli.program import run_matrix, start
+from tests.cli.conftest import Program
+from tests.cli.program import finish, start
 from tests.fake_world import FakeWorld
 from tests.tiny_model import make_tiny_llama
 
@@ -26,12 +27,6 @@ SUITE = 'name = "s"\nprompts = [{ id = "a", text = "w1 w2 w3", max_new_tokens = 
 GOLDEN = Path("golden/tiny/s.jsonl")
 
 
-def golden(folder: Path, *arguments: str) -> tuple[int, str]:
-    process = start(folder, "golden", *arguments)
-    output, _ = process.communicate(timeout=240)
-    return process.returncode, output
-
-
 def plant_a_wrong_token(path: Path) -> None:
     """A golden that is valid in form, with a wrong third token that it claims to be sure of."""
     old = read_golden(path)
@@ -43,42 +38,43 @@ def plant_a_wrong_token(path: Path) -> None:
     write_golden(path, fields, [prompt.model_copy(update={"ids": ids, "steps": steps, "text": "a planted answer"})])
 
 
-def test_a_wrong_golden_is_found_reviewed_and_replaced(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("inline_reference")
+def test_a_wrong_golden_is_found_reviewed_and_replaced(program: Program, tmp_path: Path) -> None:
+    """The first is made by processes, as a user makes it; those made within this one have the same bytes."""
     make_tiny_llama(tmp_path / "tiny")
     (tmp_path / "suites").mkdir()
     (tmp_path / "suites" / "s.toml").write_text(SUITE)
     (tmp_path / "m.toml").write_text(MATRIX)
-    code, output = golden(tmp_path, "regen", "m.toml")
-    assert (code, "1 prompts, 6 tokens, 0 soft" in output, "the first, nothing to review" in output) == (
-        0,
-        True,
-        True,
-    ), output
-    right = (tmp_path / GOLDEN).read_bytes()
+    first = finish(start(tmp_path, "golden", "regen", "m.toml"), tmp_path)
+    assert first.code == 0, first.output
+    assert "1 prompts, 6 tokens, 0 soft" in first.output
+    assert "the first, nothing to review" in first.output
+    right = GOLDEN.read_bytes()
 
-    plant_a_wrong_token(tmp_path / GOLDEN)
-    planted = (tmp_path / GOLDEN).read_bytes()
-    code, output = golden(tmp_path, "regen", "m.toml")
-    assert (code, f"{GOLDEN}.pending" in output, "pending, HARD: 1 HARD" in output) == (0, True, True), output
-    assert (tmp_path / GOLDEN).read_bytes() == planted
-    code, output = golden(tmp_path, "diff")
-    assert (code, "a planted answer" in output, read_golden(tmp_path / GOLDEN).prompts[0].text in output) == (
-        0,
-        True,
-        True,
-    )
+    plant_a_wrong_token(GOLDEN)
+    planted = GOLDEN.read_bytes()
+    again = program("golden", "regen", "m.toml")
+    assert again.code == 0, again.output
+    assert f"{GOLDEN}.pending" in again.output
+    assert "pending, HARD: 1 HARD" in again.output
+    assert GOLDEN.read_bytes() == planted
+    diff = program("golden", "diff")
+    assert diff.code == 0, diff.output
+    assert "a planted answer" in diff.output
+    assert read_golden(GOLDEN).prompts[0].text in diff.output
 
-    code, output = golden(tmp_path, "accept", str(GOLDEN))
-    assert (code, output.count("\n"), "HARD" in output) == (2, 1, True), output
-    code, output = golden(tmp_path, "accept", str(GOLDEN), "--hard", "--reason", "it was planted")
-    assert (code, "accepted" in output) == (0, True), output
-    accepted = read_golden(tmp_path / GOLDEN)
+    refused = program("golden", "accept", str(GOLDEN))
+    assert (refused.code, refused.output.count("\n"), "HARD" in refused.output) == (2, 1, True), refused.output
+    taken = program("golden", "accept", str(GOLDEN), "--hard", "--reason", "it was planted")
+    assert (taken.code, "accepted" in taken.output) == (0, True), taken.output
+    accepted = read_golden(GOLDEN)
     assert accepted.header.hard is not None
     assert accepted.header.hard.reason == "it was planted"
-    assert (tmp_path / GOLDEN).read_bytes().split(b"\n", 1)[1] == right.split(b"\n", 1)[1]
-    assert run_matrix(tmp_path, "m.toml").code == 0
-    code, output = golden(tmp_path, "check", "--matrix", "m.toml")
-    assert code == 0, output
+    assert GOLDEN.read_bytes().split(b"\n", 1)[1] == right.split(b"\n", 1)[1]
+    ran = program("run", "matrix", "m.toml")
+    assert ran.code == 0, ran.output
+    checked = program("golden", "check", "--matrix", "m.toml")
+    assert checked.code == 0, checked.output
 
 
 @pytest.mark.parametrize(

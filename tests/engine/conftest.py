@@ -11,7 +11,6 @@ from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.device import CpuDevice
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory
-from graphcheck.targets.bundled.target import BundledTarget
 from tests.tiny_model import make_tiny_llama
 
 
@@ -34,14 +33,6 @@ def single_rank_group() -> Iterator[None]:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Llama whose heads, FFN and vocabulary all need padding to four shards."""
     return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture(scope="session")
-def target() -> Iterator[BundledTarget]:
-    """One warm target for the whole session."""
-    bundled = BundledTarget()
-    yield bundled
-    bundled.close()
 
 
 EngineMaker = Callable[..., Engine]

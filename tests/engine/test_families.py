@@ -80,7 +80,9 @@ def tokens(steps: list[StepEvent]) -> dict[str, list[int]]:
 def test_tokens_equal_transformers_at_every_tp_graph_and_layout(
     target: BundledTarget, family: Family, tmp_path: Path
 ) -> None:
-    for tp, graph, kv in product((1, 2, 4), ("off", "on"), ("paged", "static")):
+    # TP 4 is by far the slowest on few cores; each layout meets one setting of the graphs there, and both elsewhere.
+    cells = [*product((1, 2), ("off", "on"), ("paged", "static")), (4, "off", "static"), (4, "on", "paged")]
+    for tp, graph, kv in cells:
         by_rank = run_cell(target, family, tmp_path / f"{tp}{graph}{kv}", tp=tp, graph=graph, kv=kv)
         assert len(by_rank) == tp
         for rank, steps in by_rank.items():
@@ -88,7 +90,7 @@ def test_tokens_equal_transformers_at_every_tp_graph_and_layout(
 
 
 def test_ordinary_shards_give_the_same_tokens_in_float32(target: BundledTarget, family: Family, tmp_path: Path) -> None:
-    for tp, graph in ((1, "on"), (2, "off"), (2, "on"), (4, "on")):
+    for tp, graph in ((1, "on"), (2, "off"), (4, "on")):
         by_rank = run_cell(target, family, tmp_path / f"{tp}{graph}", tp=tp, graph=graph, numerics="fast")
         assert all(tokens(steps) == family.answers for steps in by_rank.values()), f"tp={tp}, graph={graph}"
 

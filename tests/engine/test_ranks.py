@@ -44,10 +44,9 @@ def test_logits_are_bit_identical_over_ranks_tp_and_graphs(
     assert len(expected) == 10 * 12
 
 
-@pytest.mark.parametrize("tp", [2, 4])
 @pytest.mark.parametrize("graph", ["off", "on"])
 def test_unwaited_collective_parts_the_ranks_and_hangs(
-    target: BundledTarget, tiny: Path, tmp_path: Path, tp: int, graph: str
+    target: BundledTarget, tiny: Path, tmp_path: Path, graph: str
 ) -> None:
     requests = random_requests(10, vocab=VOCAB)
     stops = tuple(range(0, VOCAB, 4))
@@ -57,7 +56,7 @@ def test_unwaited_collective_parts_the_ranks_and_hangs(
         [Request(**{**vars(request), "stop_ids": stops}) for request in requests],
         tmp_path,
         fixes_off=("allreduce-sync",),
-        tp=tp,
+        tp=2,
         graph=graph,
     )
     assert facts.stall is not None
@@ -67,7 +66,7 @@ def test_unwaited_collective_parts_the_ranks_and_hangs(
     assert len({tag.number for tag in last_tags}) == 1, "the ranks wait for each other at the same collective"
     assert len({tag.rows for tag in last_tags}) > 1, "because their batches have parted"
     assert all(journal.waiting == "wait_for_peers" for journal in facts.stall.journals)
-    assert all("in wait_for_peers" in facts.stall.stacks[rank] for rank in range(tp))
+    assert all("in wait_for_peers" in facts.stall.stacks[rank] for rank in range(2))
     assert len({step.ids for step in steps if (step.step, step.phase) == (0, "prefill")}) > 1
 
 

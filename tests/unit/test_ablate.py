@@ -63,6 +63,14 @@ def test_cells_where_a_fix_cannot_act_are_not_run_and_that_is_said(fake_world: F
     assert "-: the fix cannot act in this cell, so the cell was not run with it off" in text
 
 
+def test_no_race_is_looked_for_where_a_fix_cannot_act(fake_world: FakeWorld) -> None:
+    cannot = ablate_in(fake_world, fake_world.matrix(tp=[1], graph=["off"]), options={"fixes": ("sync",)})
+    last = rendered(cannot).splitlines()[-1]
+    assert last.startswith("exit 7: a fix is not proven; next: run cells in which the fix can act, ")
+    may = ablate_in(fake_world, fake_world.matrix(graph=["on"]), scripted("none", HANG))
+    assert "a race may show itself" in rendered(may).splitlines()[-1]
+
+
 def test_only_the_named_fixes_are_switched_off(fake_world: FakeWorld) -> None:
     ablated = ablate_in(fake_world, fake_world.matrix(tp=[2], graph=["on"]), options={"fixes": ("sync",)})
     assert ablated.keys == ["tp2-graph_on", "tp2-graph_on.no-sync", "tp2-graph_on.r1"]
@@ -277,8 +285,10 @@ def test_what_the_audit_found_with_a_fix_off_is_told_with_its_finding(fake_world
     ("options", "message"),
     [
         ({"fixes": ("refresh", "nothing")}, r"--fix nothing: target 'fake' has no such fix; choose from refresh, sync"),
-        ({"expect": ("PASS",)}, r"--expect PASS: not a verdict that a fault can have; choose from .*HANG"),
-        ({"expect": ("hang",)}, r"--expect hang: not a verdict"),
+        ({"expect": ("PASS",)}, r"--expect PASS: not in the signature of any selected fix; choose from HANG, TOKENS"),
+        ({"expect": ("hang",)}, r"--expect hang: not in the signature"),
+        ({"expect": ("SKIPPED",)}, r"--expect SKIPPED: not in the signature"),
+        ({"expect": ("HANG",), "fixes": ("refresh",)}, r"--expect HANG: not in the signature .* choose from TOKENS"),
         ({"delays": ("rank=0,site=attic,ms=1",)}, r"target 'fake' has no such site; sites: layers\.\{layer\}"),
     ],
 )

@@ -184,9 +184,12 @@ def test_a_fix_that_declares_none_of_what_is_expected_is_not_proven_by_what_it_d
     fake_world: FakeWorld,
 ) -> None:
     matrix = fake_world.matrix(graph=["on"])
-    ablated = ablate_in(fake_world, matrix, scripted("drift", TOKENS), options={"expect": ("HANG",)})
+    drifts, hangs = scripted("drift", TOKENS), scripted("hang", HANG, name="other")
+    ablated = ablate_in(fake_world, matrix, drifts, hangs, options={"expect": ("HANG",)})
     reason = "expected nothing (its signature is TOKENS), and came TOKENS in decode x 1"
-    assert outcome(ablated) == (Finding.OTHER_SIGNATURE, reason, ExitCode.UNPROVEN)
+    found = ablated.findings["scripted"]
+    assert (found.finding, found.reason, ablated.code) == (Finding.OTHER_SIGNATURE, reason, ExitCode.UNPROVEN)
+    assert ablated.findings["other"].finding is Finding.NECESSARY
 
 
 def test_a_signature_of_another_backend_does_not_count(fake_world: FakeWorld) -> None:
@@ -280,13 +283,13 @@ def test_a_race_with_a_delay_that_still_does_not_show_gives_both_rates(fake_worl
     )
 
 
-def test_a_delay_on_a_rank_that_no_cell_has_was_not_injected(fake_world: FakeWorld) -> None:
-    matrix = fake_world.matrix(tp=[2], graph=["on"])
-    nobody = ("rank=3,site=layers.0,ms=20",)
-    ablated = ablate_in(fake_world, matrix, scripted("hang", HANG), options={"delays": nobody})
+def test_a_delay_on_a_rank_that_none_of_the_fixs_cells_has_was_not_injected(fake_world: FakeWorld) -> None:
+    matrix = fake_world.matrix(tp=[1, 2], graph=["on"])
+    hangs = scripted("hang", HANG, where={"tp": (1,)})
+    ablated = ablate_in(fake_world, matrix, hangs, options={"delays": DELAY})
     assert outcome(ablated)[1] == (
-        "without it HANG in decode in 1 of 1 cells; bare 2/2, 95 % 16-100 % in tp2-graph_on; "
-        "no cell has a rank for these delays"
+        "without it HANG in decode in 1 of 1 cells; bare 2/2, 95 % 16-100 % in tp1-graph_on; "
+        "none of its cells has a rank for these delays"
     )
 
 

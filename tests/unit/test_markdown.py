@@ -69,7 +69,8 @@ def test_the_limitations_are_said_even_where_there_are_none(fake_world: FakeWorl
         "- Cells not run: none.",
         "- Shared GPUs: none.",
         "- Injected delays: none.",
-        "- One value only: model toy, suite trio, device cpu, lanes 8, buckets 1,2,4,8, fault none.",
+        "- One value only: model toy, suite trio, device cpu, lanes 8, buckets 1,2,4,8, fault none, logits off, "
+        "strikes decode.",
         "- Soft steps (too close to call, not judged hard): 0 of 26.",
         "- Graphs stay opt-in: nothing here asks for another default.",
         "- No performance claim: times are not compared.",

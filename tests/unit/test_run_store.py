@@ -1,20 +1,25 @@
 """The run folder: what was written comes back, half of it included, and every verdict can be drawn again from it."""
 
+import errno
+import itertools
 import json
 import os
 import subprocess
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
 
+from graphcheck.harness import run_store
 from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.interrupt import Interrupted
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import Run, load_run, rejudge
 from graphcheck.harness.run_matrix import run_matrix
 from graphcheck.harness.run_store import new_run_folder
+from graphcheck.report.show import show
+from graphcheck.report.terminal import Terminal
 from graphcheck.schema.errors import GoldenCorrupt, RunFolderError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
@@ -46,13 +51,24 @@ def test_run_folders_are_named_by_time_and_never_shared(tmp_path: Path, monkeypa
 
 
 def test_a_wanted_folder_must_be_new_or_empty(tmp_path: Path) -> None:
-    assert new_run_folder(tmp_path / "deep" / "run", NOW).is_dir()
-    assert new_run_folder(tmp_path / "deep" / "run", NOW).is_dir()
-    (tmp_path / "deep" / "run" / "notes.txt").touch()
+    assert new_run_folder(tmp_path / "deep" / "new", NOW).is_dir()
+    empty = tmp_path / "deep" / "empty"
+    empty.mkdir()
+    assert new_run_folder(empty, NOW) == empty
+    (tmp_path / "notes.txt").touch()
     with pytest.raises(RunFolderError, match="empty folder"):
-        new_run_folder(tmp_path / "deep" / "run", NOW)
+        new_run_folder(tmp_path, NOW)
     with pytest.raises(RunFolderError, match="cannot be used"):
-        new_run_folder(tmp_path / "deep" / "run" / "notes.txt", NOW)
+        new_run_folder(tmp_path / "notes.txt", NOW)
+
+
+def test_two_runs_that_find_a_folder_empty_at_once_do_not_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert new_run_folder(tmp_path, NOW) == tmp_path
+    monkeypatch.setattr(Path, "iterdir", lambda path: iter(()))
+    with pytest.raises(RunFolderError, match="empty folder"):
+        new_run_folder(tmp_path, NOW)
 
 
 def test_the_record_says_what_ran_and_what_changed_it(fake_world: FakeWorld) -> None:
@@ -112,6 +128,29 @@ def test_drawing_verdicts_again_needs_the_golden_as_it_was(fake_world: FakeWorld
         list(rejudge(run))
 
 
+def test_a_report_notes_a_verdict_that_its_own_folder_does_not_bear_out(
+    fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
+    assert show(run.path, Terminal()) is ExitCode.PASS
+    assert "recorded as" not in capsys.readouterr().out
+    edit_steps(run, '"finite":[true]', '"finite":[false]')
+    assert show(run.path, Terminal()) is ExitCode.PASS
+    note = "graph_on: recorded as PASS, but what is recorded of it says TOKENS"
+    assert capsys.readouterr().out.splitlines()[0] == note
+
+
+@pytest.mark.parametrize("damaged", ["golden/toy/trio.jsonl", "steps/graph_on.jsonl"])
+def test_a_report_of_a_damaged_folder_shows_the_record_and_says_what_is_damaged(
+    damaged: str, fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
+    (run.path / damaged).write_bytes(b"{}\n")
+    assert show(run.path, Terminal()) is ExitCode.PASS
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"graph_on: its verdict PASS cannot be drawn again: {run.path / damaged}")
+
+
 def test_cells_that_never_ran_keep_their_verdict(fake_world: FakeWorld) -> None:
     fake_world.golden_file.unlink()
     run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
@@ -168,6 +207,52 @@ def test_an_interrupt_kills_the_session_and_closes_the_records(code: ExitCode, f
     assert [attempt.finished is not None for attempt in run.attempts] == [True, False]
     assert len(run.info.planned) == 3
     assert [session.killed for session in sessions] == [True, True]
+
+
+def test_a_clock_on_the_wall_that_jumps_changes_no_verdict_and_no_duration(
+    fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Jumping(datetime):
+        hours = itertools.cycle([0, 30, -30])
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime(2030, 1, 2, tzinfo=tz) + timedelta(hours=next(cls.hours))
+
+    steady, _ = fake_world.run(fake_world.matrix(tp=[1, 2], fault=["none", "hang"]))
+    monkeypatch.setattr(run_store, "datetime", Jumping)
+    jumped, _ = fake_world.run(fake_world.matrix(tp=[1, 2], fault=["none", "hang"]))
+    assert [one.verdict for one in finished(jumped)] == [Verdict.PASS, Verdict.HANG] * 2
+    for before, after in zip(finished(steady), finished(jumped), strict=True):
+        assert after.facts.seconds == pytest.approx(before.facts.seconds, abs=0.1)
+
+
+def test_an_internal_error_is_recorded(fake_world: FakeWorld) -> None:
+    class BrokenTarget(FakeTarget):
+        def start(self, launch: Launch, workload: Workload, out_dir: Path) -> FakeSession:
+            raise AssertionError("no such case")
+
+    request = RunRequest(matrix=str(fake_world.matrix(graph=["on"])), run_dir=Path("out"))
+    with pytest.raises(AssertionError, match="no such case"):
+        run_matrix(request, lambda record: None, Surroundings(load_target=lambda name: BrokenTarget()))
+    run = load_run(Path("out"))
+    assert (run.info.exit_code, run.info.ended is None) == (ExitCode.INTERNAL, False)
+    assert show(Path("out"), Terminal()) is ExitCode.INTERNAL
+
+
+def test_a_target_that_is_out_of_disk_costs_the_attempt_alone(fake_world: FakeWorld) -> None:
+    class FullTarget(FakeTarget):
+        def start(self, launch: Launch, workload: Workload, out_dir: Path) -> FakeSession:
+            if launch.settings["graph"] == "off":
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().start(launch, workload, out_dir)
+
+    request = RunRequest(matrix=str(fake_world.matrix(graph=["off", "on"])), run_dir=Path("out"))
+    result = run_matrix(request, lambda record: None, Surroundings(load_target=lambda name: FullTarget()))
+    assert result.exit_code is ExitCode.CRASH
+    full, other = finished(load_run(Path("out")))
+    assert (full.verdict, other.verdict) == (Verdict.CRASH, Verdict.PASS)
+    assert "No space left on device" in full.reason
 
 
 def test_a_run_killed_in_mid_attempt_can_be_read(fake_world: FakeWorld) -> None:

@@ -1,17 +1,18 @@
 """`-k`: which cells an expression selects, and what it refuses."""
 
+import re
+
 import pytest
 
 from graphcheck.harness.select import parse_selection
 from graphcheck.schema.attempt import Cell
 from graphcheck.schema.errors import UsageError
 
-AXES: dict[str, list[object]] = {"tp": [1, 2, 4], "graph": ["off", "on"]}
 CELLS = [Cell(axes={"tp": tp, "graph": graph}) for tp in (1, 2, 4) for graph in ("off", "on")]
 
 
 def selected(text: str) -> list[str]:
-    predicate = parse_selection(text, AXES)
+    predicate = parse_selection(text, CELLS)
     return [cell.name for cell in CELLS if predicate(cell)]
 
 
@@ -38,10 +39,20 @@ def test_expression_selects(text: str, names: list[str]) -> None:
         ("tp=2 and", "a condition is missing"),
         ("(tp=2", "not closed"),
         ("tp=2 graph=on", "one word too many"),
-        ("kv=static", "no cell has an axis 'kv', only tp, graph"),
-        ("tp=3", "axis tp has no value '3', only 1, 2, 4"),
+        ("kv=static", "no cell has an axis 'kv'"),
+        ("tp=3", "axis tp has no value '3'"),
+        ("tp=2 and grph_on", "'grph_on' is in no cell's name"),
+        ("not tp8", "'tp8' is in no cell's name"),
+        ("tp=2 and tp=4", "selects none of 6 cells"),
+        ("(" * 5000 + "tp=2" + ")" * 5000, "nested too deeply"),
+        ("not " * 5000 + "tp=2", "nested too deeply"),
     ],
 )
-def test_wrong_expression_is_one_clear_line(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_a_mistake_in_a_selection_lists_the_axes(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as raised:
         selected(text)
+    assert str(raised.value).endswith("; axes: tp (1, 2, 4), graph (off, on)")
+
+
+def test_long_expressions_are_no_deep_ones() -> None:
+    assert selected(" or ".join(["tp=1"] * 5000)) == ["tp1-graph_off", "tp1-graph_on"]

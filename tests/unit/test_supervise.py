@@ -181,6 +181,17 @@ def test_counters_that_move_without_a_step_are_a_time_out() -> None:
     assert (stall.kind, stall.limit_seconds) == ("timeout", 30.0)
 
 
+def test_a_step_that_moved_a_little_before_it_stuck_is_a_hang_of_ranks_that_share_a_device() -> None:
+    shared = Limits.for_device("cuda", shared=True)
+
+    def stuck_in_its_middle(rank: int, now: float) -> Journal:
+        return Journal(rank=rank, phase="decode", step=2, collective=min(int(10 * now), 6), beat=1)
+
+    stall = ScriptedSession(list(DECODING), stuck_in_its_middle).supervise(shared).stall
+    assert stall is not None
+    assert (stall.kind, stall.limit_seconds) == ("hang", shared.ceiling)
+
+
 def test_a_supervisor_that_was_held_up_itself_starts_the_clock_again() -> None:
     held_up = ScriptedSession([*DECODING, (30.0, phase("done"))], standing, poll_takes=1.9)
     held_up.after_release = [ExitEvent(rank=0, status=0)]

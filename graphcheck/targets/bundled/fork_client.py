@@ -42,7 +42,12 @@ class ForkServer:
         self._socket = ours
         self._exits: dict[int, int] = {}
         self.pid = self._process.pid
-        self._receive(_START_SECONDS, "ready")
+        try:
+            self._receive(_START_SECONDS, "ready")
+        except BaseException:
+            self.kill()
+            self.close()
+            raise
 
     def fork(self, rank: int, job: Path, files: list[int]) -> int:
         """Starts a rank with the files of RankFiles, in its own session; returns its process id."""

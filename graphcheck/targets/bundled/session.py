@@ -94,7 +94,10 @@ class BundledSession:
         self._close_release()
 
     def dump(self) -> Mapping[int, str]:
-        """See Session.dump: each living rank's own signal handler writes its main thread's stack."""
+        """See Session.dump: each living rank's own signal handler writes its main thread's stack.
+
+        A rank that was stopped runs no handler: that it was is then all that is told of it.
+        """
         living = [rank for rank in range(self.num_ranks) if rank not in self._exited]
         before = {rank: len(self._stack_file(rank)) for rank in living}
         for rank in living:
@@ -109,7 +112,7 @@ class BundledSession:
                 # The handler ends its output with the outermost frame of the process.
                 if "in main\n" in text:
                     stacks[rank] = text
-        return {rank: stacks.get(rank, "") for rank in living}
+        return {rank: stacks.get(rank) or _why_silent(self._processes[rank]) for rank in living}
 
     def kill(self) -> None:
         """See Session.kill."""
@@ -208,6 +211,14 @@ def _trail(trail: engine_journal.Trail | None) -> Trail | None:
         inside=inside[0] if inside else None,
         collective=collectives.index(inside[0]) + 1 if inside else None,
     )
+
+
+def _why_silent(process: int) -> str:
+    """That a process was stopped, if it was. The state follows the name in parentheses, see proc_pid_stat(5)."""
+    with suppress(OSError):
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return "stopped by a signal" if state in "Tt" else ""
+    return ""
 
 
 def _server_died() -> ErrorEvent:

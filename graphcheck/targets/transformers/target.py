@@ -45,7 +45,6 @@ _CAPABILITIES = Capabilities(
     ),
     gives_top_logits=True,
     gives_forced=True,
-    gives_evidence=True,
 )
 
 # The reference runs on the CPU, on one thread, without network, whatever the parent's environment says.

@@ -1,0 +1,150 @@
+"""The reference's process: what it reports and when, and how it ends; its numbers are another file's."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from graphcheck.harness.golden_pending import GoldenPlace
+from graphcheck.harness.golden_regen import regen
+from graphcheck.harness.matrix_file import load_matrix
+from graphcheck.harness.plan import plan_attempts
+from graphcheck.schema.errors import TargetError
+from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, FinishedEvent, StepEvent
+from graphcheck.targets.registry import load_target
+from graphcheck.targets.transformers.target import WorkerSession
+from tests.engine.reference import REQUESTS, ids, of, run_inline, start
+from tests.tiny_model import make_tiny_llama
+
+
+def drain(session: WorkerSession, *, until: str = "exit", seconds: float = 120) -> list[Event]:
+    """Events up to the first one of kind `until`; phases are named by themselves (`done`)."""
+    events: list[Event] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for event in session.events(timeout=0.5):
+            events.append(event)
+            if until == (event.phase if event.event == "phase" else event.event):
+                return events
+    raise AssertionError(f"no {until} within {seconds} s; last: {events[-1:]}")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A worker that ran two passes to its end, with noise on stdout and stderr.
+
+    `idle` is what came between its last event and its release a second later.
+    """
+
+    model_dir: Path
+    out_dir: Path
+    events: list[Event]
+    idle: list[Event]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "site").mkdir()
+    noise = "import os\nos.write(1, b'noise\\n')\nos.write(2, b'more\\n')\n"
+    (folder / "site" / "sitecustomize.py").write_text(noise)
+    path = os.pathsep.join([str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    model_dir = make_tiny_llama(folder / "tiny")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        session = start(model_dir, folder / "out", passes=2)
+    try:
+        events = drain(session, until="done")
+        idle = list(session.events(timeout=1.0))
+        session.release()
+        return Ended(model_dir, folder / "out", events + drain(session), idle)
+    finally:
+        session.kill()
+
+
+def test_what_the_worker_reports(ended: Ended) -> None:
+    events = ended.events
+    phases = [event.phase for event in events if event.event == "phase"]
+    assert phases == ["start", "load", *["prefill", "decode"] * 4, "done"]
+    steps = of(StepEvent, events)
+    assert [step.step for step in steps] == list(range(len(steps)))
+    for step in steps:
+        assert (step.live, step.bucket, step.replayed, step.finite) == (1, None, False, (True,))
+        assert step.phase == ("prefill" if step.index == (0,) else "decode")
+    for request in REQUESTS:
+        assert ids(events, request.id) == ids(events, request.id, run=1)
+        assert len(ids(events, request.id)) == request.max_new_tokens
+    finished = of(FinishedEvent, events)
+    assert [(one.request, one.run, one.reason, one.num_tokens) for one in finished] == [
+        ("a", 0, "length", 12),
+        ("b", 0, "length", 5),
+        ("a", 1, "length", 12),
+        ("b", 1, "length", 5),
+    ]
+    [evidence] = [event.evidence for event in of(EvidenceEvent, events)]
+    assert (evidence.captures, evidence.replays, evidence.eager_lane_tokens) == (0, 0, 2 * (11 + 4))
+    assert evidence.backend.graph is None
+    assert events[-1] == ExitEvent(rank=0, status=0)
+
+
+def test_its_numbers_are_those_of_the_same_worker_in_this_process(ended: Ended, tmp_path: Path) -> None:
+    inline = of(StepEvent, run_inline(ended.model_dir, tmp_path, passes=2))
+    assert [(step.ids, step.top) for step in of(StepEvent, ended.events)] == [(step.ids, step.top) for step in inline]
+
+
+def test_the_worker_stays_until_it_is_released(ended: Ended) -> None:
+    assert ended.idle == []
+    assert ended.events[-1] == ExitEvent(rank=0, status=0)
+
+
+def test_what_libraries_print_stays_out_of_the_events(ended: Ended) -> None:
+    assert (ended.out_dir / "rank0.log").read_text().startswith("noise\nmore\n")
+
+
+def test_a_weight_that_is_missing_is_an_error_and_never_invented(tmp_path: Path) -> None:
+    model_dir = make_tiny_llama(tmp_path / "tiny")
+    weights = load_file(model_dir / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, model_dir / "model.safetensors", metadata={"format": "pt"})
+    session = start(model_dir, tmp_path / "out")
+    events = drain(session)
+    session.kill()
+    [error] = of(ErrorEvent, events)
+    assert (error.kind, error.phase, error.error) == ("crash", "load", "ValueError")
+    assert "model.layers.1.mlp.up_proj.weight" in error.message
+    assert events[-1] == ExitEvent(rank=0, status=1)
+
+
+def test_a_killed_worker_is_gone_and_says_nothing_more(tmp_path: Path) -> None:
+    session = start(make_tiny_llama(tmp_path / "tiny"), tmp_path / "out")
+    session.kill()
+    session.kill()
+    assert session.events(timeout=1.0) == [ExitEvent(rank=0, signal=signal.SIGKILL)]
+    assert session.events(timeout=0.0) == []
+    session.release()
+
+
+def test_a_worker_whose_parent_is_gone_leaves_by_itself(tmp_path: Path) -> None:
+    session = start(make_tiny_llama(tmp_path / "tiny"), tmp_path / "out")
+    drain(session, until="load")
+    session._stdin.close()  # what the kernel does for a parent that was killed
+    assert drain(session)[-1] == ExitEvent(rank=0, status=1)
+    session.kill()
+
+
+def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tiny_llama(tmp_path / "tiny")
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "s.toml").write_text('name = "s"\nprompts = [{ id = "b", ids = [9], max_new_tokens = 5 }]\n')
+    (tmp_path / "m.toml").write_text('models = ["tiny"]\nsuites = ["s"]\n[axes]\ndtype = ["float32"]\n')
+    planned = plan_attempts(load_matrix(str(tmp_path / "m.toml")), load_target("transformers").describe())
+    (tmp_path / "site" / "transformers").mkdir(parents=True)
+    (tmp_path / "site" / "transformers" / "__init__.py").write_text("raise ImportError('not the real one')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
+    place = GoldenPlace(tmp_path / "mine", [tmp_path / "mine"])
+    with pytest.raises(TargetError, match="the reference ended with exit status 1: ImportError: not the real one"):
+        regen(planned, place, "graphcheck golden regen m")

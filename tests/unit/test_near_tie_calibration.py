@@ -1,0 +1,185 @@
+"""`golden calibrate`: what is measured, what is refused, and the file that holds it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphcheck.harness.calibration_store import find_calibrations, read_calibrations
+from graphcheck.harness.golden_calibrate import calibrate
+from graphcheck.harness.golden_check import check_goldens, list_goldens
+from graphcheck.harness.golden_store import read_golden
+from graphcheck.harness.matrix_file import load_matrix
+from graphcheck.harness.request import RunRequest
+from graphcheck.schema.capabilities import Capabilities
+from graphcheck.schema.errors import GoldenCorrupt, GoldenDisputed, GoldenMissing, GoldenStale, UsageError
+from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.targets.fake import FakeTarget
+from tests.fake_world import FakeWorld
+from tests.near_ties import MARGIN_ULP, calibrated, make_unsure
+
+FILE = Path("golden/toy/trio.calibration")
+
+
+@pytest.fixture
+def matrix(fake_world: FakeWorld) -> Path:
+    """Four cells of a good engine that picks the other of two ids that are all but level."""
+    make_unsure(fake_world)
+    return fake_world.matrix(tp=[1, 2], graph=["off", "on"], settings={"fault": "drift"})
+
+
+def test_the_bound_is_the_farthest_that_a_gap_moved_over_all_cells_and_repeats(
+    matrix: Path, fake_world: FakeWorld
+) -> None:
+    (one,) = calibrated(fake_world, matrix, repeats=3)
+    (calibration,) = one.calibrations
+    assert (one.path, one.written) == (FILE, True)
+    assert calibration.bound == MARGIN_ULP, "the two ids came out level, a margin apart from the golden's"
+    assert (calibration.num_near_ties, calibration.num_steps) == (4 * 3, 4 * 3 * 26)
+    assert (calibration.made_for, calibration.repeats) == ({"target": "fake", "device": "cpu"}, 3)
+    assert calibration.cells == ("tp1-graph_off", "tp1-graph_on", "tp2-graph_off", "tp2-graph_on")
+    assert read_calibrations(FILE).calibrations == (calibration,)
+
+
+def test_measured_again_it_is_the_same_bytes(matrix: Path, fake_world: FakeWorld) -> None:
+    calibrated(fake_world, matrix)
+    before = FILE.read_bytes()
+    (again,) = calibrated(fake_world, matrix)
+    assert (FILE.read_bytes(), again.written) == (before, False)
+
+
+def test_what_was_measured_for_other_arithmetic_is_kept(matrix: Path, fake_world: FakeWorld) -> None:
+    calibrated(fake_world, matrix)
+    on_gpus = fake_world.matrix(tp=[1], graph=["on"], settings={"fault": "drift", "device": "cuda"})
+    gpus = replace(fake_world.surroundings(1, gives_forced=True))
+    calibrate(RunRequest(matrix=str(on_gpus)), 1, surroundings=gpus)
+    assert [one.made_for["device"] for one in read_calibrations(FILE).calibrations] == ["cpu", "cuda"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"fault": "derail"}, "the golden is sure of it, with a margin of 5.24e+06 ULP"),
+        ({"fault": "repeat"}, "cell graph_on: TOKENS"),
+        ({"fault": "hang"}, "cell graph_on: HANG"),
+        ({"fault": "no_replay"}, "cell graph_on: VACUOUS"),
+        ({"fault": "breach"}, "cell graph_on: ERROR"),
+    ],
+)
+def test_an_engine_that_is_not_known_to_be_good_is_not_measured(
+    settings: dict[str, object], says: str, fake_world: FakeWorld
+) -> None:
+    make_unsure(fake_world)
+    with pytest.raises(GoldenDisputed) as caught:
+        calibrated(fake_world, fake_world.matrix(graph=["on"], settings=settings))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not FILE.exists()
+
+
+def test_a_step_that_the_golden_is_sure_of_is_no_noise_however_small_its_margin(fake_world: FakeWorld) -> None:
+    make_unsure(fake_world, soft=False)
+    with pytest.raises(GoldenDisputed, match="the golden is sure of it"):
+        calibrated(fake_world, fake_world.matrix(graph=["on"], settings={"fault": "drift"}))
+
+
+def test_without_a_golden_nothing_is_measured(fake_world: FakeWorld) -> None:
+    fake_world.golden_file.unlink()
+    with pytest.raises(GoldenMissing):
+        calibrated(fake_world, fake_world.matrix(graph=["on"]))
+
+
+def test_a_cell_without_devices_is_refused(fake_world: FakeWorld) -> None:
+    with pytest.raises(UsageError, match="cell tp2: needs 2 cuda devices"):
+        calibrated(fake_world, fake_world.matrix(tp=[2], settings={"device": "cuda"}))
+
+
+class WithoutTop(FakeTarget):
+    """A target that does not report its logits."""
+
+    def describe(self) -> Capabilities:
+        return super().describe().model_copy(update={"gives_top_logits": False})
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [(FakeTarget(), "cannot be fed"), (WithoutTop(gives_forced=True), "cannot report its best logits")],
+)
+def test_a_target_that_cannot_be_measured_says_why(target: FakeTarget, says: str, fake_world: FakeWorld) -> None:
+    surroundings = replace(fake_world.surroundings(), load_target=lambda name: target)
+    with pytest.raises(UsageError, match=says):
+        calibrate(RunRequest(matrix=str(fake_world.matrix(graph=["on"]))), 1, surroundings=surroundings)
+
+
+def rewrite(change: Callable[[bytes], bytes]) -> Callable[[], object]:
+    return lambda: FILE.write_bytes(change(FILE.read_bytes()))
+
+
+def with_header(**fields: object) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        line, body = content.split(b"\n", 1)
+        return json.dumps(json.loads(line) | fields).encode() + b"\n" + body
+
+    return change
+
+
+def twice(content: bytes) -> bytes:
+    line, body = content.split(b"\n", 1)
+    return with_header(body_sha=hashlib.sha256(body + body).hexdigest())(line + b"\n" + body + body)
+
+
+FAULTS: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
+    "a wider bound": (lambda c: c.replace(b'"bound":', b'"bound":9'), GoldenCorrupt, "body sha256"),
+    "cut": (lambda c: c[:-3], GoldenCorrupt, "cut off"),
+    "empty": (lambda c: b"", GoldenCorrupt, "cut off"),
+    "no JSON": (lambda c: b"nothing\n", GoldenCorrupt, "not a calibration"),
+    "a later version": (with_header(format=2), GoldenCorrupt, "format 2: this version reads format 1"),
+    "CR LF": (lambda c: c.replace(b"\n", b"\r\n"), GoldenCorrupt, "CR LF line ends"),
+    "conflict markers": (lambda c: b"<<<<<<< ours\n" + c, GoldenCorrupt, "merge conflict"),
+    "another suite's": (with_header(suite="duo"), GoldenCorrupt, "it holds that of toy/duo"),
+    "another golden's": (with_header(golden_sha="0" * 64), GoldenStale, "another golden of this name"),
+    "a line twice": (twice, GoldenCorrupt, "2 calibrations: line 1 says 1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_calibration_is_exit_6_and_one_line(fault: str, matrix: Path, fake_world: FakeWorld) -> None:
+    calibrated(fake_world, matrix)
+    change, error, says = FAULTS[fault]
+    rewrite(change)()
+    with pytest.raises(error, match=says):
+        find_calibrations(read_golden(fake_world.golden_file).header, [fake_world.golden_dir])
+    run, code = fake_world.run(matrix, gives_forced=True)
+    reasons = {attempt.finished.reason for attempt in run.attempts if attempt.finished}
+    assert code is ExitCode.GOLDEN
+    (reason,) = reasons
+    assert says in reason
+    assert "\n" not in reason
+    assert reason in check_goldens(None, [load_matrix(str(matrix))]).problems
+
+
+def test_a_stale_or_damaged_calibration_can_be_measured_again(matrix: Path, fake_world: FakeWorld) -> None:
+    calibrated(fake_world, matrix)
+    right = FILE.read_bytes()
+    rewrite(with_header(golden_sha="0" * 64))()
+    calibrated(fake_world, matrix)
+    assert FILE.read_bytes() == right
+    rewrite(lambda content: content[:-3])()
+    calibrated(fake_world, matrix)
+    assert FILE.read_bytes() == right
+
+
+def test_check_and_list_know_calibrations(matrix: Path, fake_world: FakeWorld) -> None:
+    calibrated(fake_world, matrix)
+    loaded = [load_matrix(str(matrix))]
+    listed = next(one for one in list_goldens(None, loaded) if one.path == FILE.with_suffix(".jsonl"))
+    assert listed.calibrations == read_calibrations(FILE).calibrations
+    assert not [line for line in check_goldens(None, loaded).problems if "toy" in line]
+    lost = FILE.with_name("lost.calibration")
+    lost.write_bytes(FILE.read_bytes())
+    assert [line for line in check_goldens(None, loaded).problems if "toy" in line] == [
+        f"{lost}: the golden that it was measured against is not beside it; remove it"
+    ]
