@@ -43,6 +43,9 @@ GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of g
 ReportFormat = Annotated[
     Format, typer.Option("--format", help="markdown is for a pull request: what else is said goes to standard error")
 ]
+RequireBackend = Annotated[
+    str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
+]
 ShareGpus = Annotated[
     bool, typer.Option("--share-gpus", help="cells with more ranks than GPUs run too, their ranks taking turns")
 ]
@@ -96,9 +99,7 @@ def run_matrix(
     repeats: Annotated[
         int, typer.Option(min=1, help="run each cell this often; one that disagrees with itself is FLAKY")
     ] = 1,
-    require_backend: Annotated[
-        str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
-    ] = None,
+    require_backend: RequireBackend = None,
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Run every cell of a matrix and compare each prompt with its golden."""
@@ -144,6 +145,7 @@ def ablate(
     audit: Audit = False,
     share_gpus: ShareGpus = False,
     allow_skipped: AllowSkipped = False,
+    require_backend: RequireBackend = None,
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Switch one fix off at a time: see the hang or the drift, and which fixes are proven necessary."""
@@ -160,6 +162,7 @@ def ablate(
         select=select,
         share_gpus=share_gpus,
         allow_skipped=allow_skipped,
+        require_backend=require_backend,
         settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
         command=("graphcheck", *sys.argv[1:]),
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from graphcheck.harness.effects import Rate, Shown, describe_visits, observe
 from graphcheck.harness.rates import describe, interval
 from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.harness.summary import summarize
 from graphcheck.schema.ablation import Ablation, Finding, FixFinding
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.evidence import Backend
@@ -33,7 +34,7 @@ def red_baseline(attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
 
 
 def ablation_exit_code(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> ExitCode:
-    """The code of what ended the run early, a red baseline's own, else 0, 7 or 8."""
+    """The code of what ended the run early, a red baseline's own, else 0, 5, 7 or 8."""
     if info.exit_code in ENDING:
         return ExitCode(info.exit_code)
     red = [a.finished.verdict.exit_code for a in red_baseline(attempts) if a.finished is not None]
@@ -42,6 +43,8 @@ def ablation_exit_code(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Ex
     codes = [ExitCode.PASS]
     if not all(finding.finding.is_proof for finding in find(info, attempts)):
         codes.append(ExitCode.UNPROVEN)
+    if summarize(info, baseline(attempts)).lacks_backend:
+        codes.append(ExitCode.VACUOUS)
     is_skipped = any(a.finished is not None and a.finished.verdict is Verdict.SKIPPED for a in attempts)
     if _unfinished(info, attempts) or (is_skipped and not info.overrides.get("allow_skipped")):
         codes.append(ExitCode.INCOMPLETE)

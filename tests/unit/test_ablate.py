@@ -171,6 +171,14 @@ def test_skipped_cells_leave_the_ablation_incomplete_unless_allowed(fake_world: 
     assert allowed.code is ExitCode.PASS
 
 
+def test_a_baseline_without_the_required_backend_is_vacuous_however_the_fixes_fare(fake_world: FakeWorld) -> None:
+    for graph, code in (("off", ExitCode.VACUOUS), ("on", ExitCode.PASS)):
+        matrix = fake_world.matrix(tp=[2], graph=[graph])
+        ablated = ablate_in(fake_world, matrix, options={"fixes": ("sync",)}, require_backend="fake")
+        assert (ablated.finding.finding, ablated.code) == (Finding.NECESSARY, code)
+        assert ("--require-backend fake: no green cell" in rendered(ablated)) == (code is ExitCode.VACUOUS)
+
+
 def test_a_fix_whose_cells_were_all_skipped_is_not_proven(fake_world: FakeWorld) -> None:
     matrix = fake_world.matrix(tp=[1, 2], graph=["on"], settings={"device": "cuda"})
     ablated = ablate_in(fake_world, matrix, num_devices=1, options={"fixes": ("sync",)}, allow_skipped=True)
