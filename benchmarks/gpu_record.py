@@ -19,6 +19,7 @@ from pathlib import Path
 from graphcheck.harness.devices import count_devices
 from graphcheck.harness.model_folder import find_model
 from graphcheck.schema.errors import ModelError
+from graphcheck.schema.exit_codes import ExitCode
 
 HERE = Path(__file__).parent
 RUN = ("run.json", "cells.jsonl")
@@ -40,45 +41,30 @@ class Part:
         return self.command[0] in ("run", "ablate")
 
 
-def parts(tp: list[int], share: bool) -> list[Part]:
-    """Every part for these TP sizes."""
+def parts(tp: list[int], own: list[int], share: bool) -> list[Part]:
+    """Every part for these TP sizes, of which `own` have a GPU for each rank."""
     selected = () if len(tp) == 3 else ("-k", " or ".join(f"tp={size}" for size in tp))
     cells = (*selected, *(("--share-gpus",) if share else ()))
-    largest = max(tp)
-    graph_on = ("-k", " and ".join((f"tp={largest}", "graph=on")), *(("--share-gpus",) if share else ()))
     digest = ("--set", "logits=digest", "--require-backend", "cuda")
+    gpu = ("run", "matrix", "gpu", *cells)
     found = [
-        Part("six_cells", "the matrix in float32", ("run", "matrix", "gpu", *cells, *digest), bits=True),
+        Part("six_cells", "the matrix in float32", (*gpu, *digest), bits=True),
         Part("bfloat16", "the same in bfloat16", ("run", "matrix", "gpu-bf16", *cells, *digest), bits=True),
-        Part("static_kv", "static KV", ("run", "matrix", "gpu", *cells, *digest, "--set", "kv=static"), bits=True),
-        Part("symm", "symmetric memory for all", ("run", "matrix", "gpu", *cells, *digest, "--set", "allreduce=symm")),
-        Part("fast", "ordinary shards", ("run", "matrix", "gpu", *cells, "--set", "numerics=fast")),
-        Part("audit", "audit of the replay contract", ("run", "matrix", "gpu", *cells, "--audit")),
-        Part("ablation", "every fix off", ("ablate", "gpu", *cells)),
+        Part("ablation", "every fix off", ("ablate", "gpu", *cells, "--require-backend", "cuda")),
         Part("smollm2", "SmolLM2-135M, float32", ("run", "matrix", "gpu-smollm2", *digest), bits=True),
-        Part("attention", "decode attention, kernel and torch ops", ("decode_attention.py",)),
-        Part("random_8b", "random 8B Llama, bfloat16", ("random_8b.py", "--tp", *map(str, own_gpu_each(tp)))),
-        Part(
-            "breadcrumbs",
-            "what breadcrumbs cost",
-            ("breadcrumbs.py", "--repeats", "3", "gpu", "-k", "tp=1"),
-        ),
+        Part("random_8b", "a random 8B Llama, bfloat16", ("random_8b.py", "--tp", *map(str, own))),
+        Part("audit", "audit of the replay contract", (*gpu, "--audit")),
+        Part("static_kv", "static KV", (*gpu, *digest, "--set", "kv=static"), bits=True),
+        Part("symm", "symmetric memory in place of NCCL", (*gpu, *digest, "--set", "allreduce=symm"), bits=True),
+        Part("fast", "ordinary shards, summed by an all-reduce", (*gpu, "--set", "numerics=fast")),
+        Part("attention", "decode attention: kernel over torch ops", ("decode_attention.py",)),
+        Part("breadcrumbs", "what breadcrumbs cost a step", ("breadcrumbs.py", "--repeats", "2", "gpu", "-k", "tp=1")),
     ]
-    if largest > 1:
-        found.append(
-            Part(
-                "hang",
-                "`allreduce-sync` off: a hang seen from inside the replay",
-                ("run", "matrix", "gpu", *graph_on, "--disable-fix", "allreduce-sync"),
-                expected=3,
-            )
-        )
+    if max(own) > 1:
+        hang = ("-k", f"tp={max(own)} and graph=on", "--disable-fix", "allreduce-sync")
+        what = "`allreduce-sync` off: the hang, seen from inside the replay"
+        found.append(Part("hang", what, ("run", "matrix", "gpu", *hang), expected=ExitCode.HANG))
     return found
-
-
-def own_gpu_each(tp: list[int]) -> list[int]:
-    """The TP sizes whose ranks need not share a GPU."""
-    return [size for size in tp if size <= count_devices("cuda")]
 
 
 def make(part: Part, out: Path) -> dict[str, object]:
@@ -158,9 +144,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME")
     arguments = parser.parse_args()
     gpus = count_devices("cuda")
-    tp = [size for size in (1, 2, 4) if arguments.share_gpus or size <= gpus]
+    own = [size for size in (1, 2, 4) if size <= gpus]
     lines = []
-    for part in parts(tp, arguments.share_gpus):
+    for part in parts([1, 2, 4] if arguments.share_gpus else own, own, arguments.share_gpus):
         if arguments.only and part.name not in arguments.only:
             continue
         if part.name == "smollm2" and not _has_model("smollm2"):

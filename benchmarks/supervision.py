@@ -27,6 +27,7 @@ from graphcheck.engine.journal import JournalMemory
 from graphcheck.engine.rendezvous import Rendezvous
 from graphcheck.engine.request import Request
 from graphcheck.harness.execute import Execution, Surroundings
+from graphcheck.harness.observe import UNOBSERVED
 from graphcheck.harness.prepare import Ready, prepare
 from graphcheck.harness.request import Plan, RunRequest, make_plan
 from graphcheck.harness.run_store import RunStore
@@ -63,7 +64,7 @@ def _run_bare(ready: Ready, out: "multiprocessing.SimpleQueue[float]") -> None:
 def supervised_seconds(plan: Plan, ready: Ready) -> float:
     """The same under supervision, as the rank's own clock has it."""
     with tempfile.TemporaryDirectory() as folder:
-        finished = Execution(plan, RunStore(Path(folder)), lambda record: None, Surroundings()).run(ready)
+        finished = Execution(plan, RunStore(Path(folder)), UNOBSERVED, Surroundings()).run(ready)
     seconds = finished.facts.evidence[0].seconds
     return seconds["prefill"] + seconds["decode"]
 
