@@ -17,7 +17,7 @@ def main() -> None:
     """
     raise_on_signals()
     try:
-        app()
+        app(prog_name="graphcheck")
     except GraphcheckError as error:
         print(f"graphcheck: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -23,3 +23,8 @@ def golden_dir() -> Path:
 def models_dir() -> Path:
     """Folder of the shipped models (`NAME/config.json`, ...)."""
     return _PACKAGE / "models"
+
+
+def signatures_dir() -> Path:
+    """Folder of the recorded signatures (`MATRIX.json`)."""
+    return _PACKAGE / "signatures"

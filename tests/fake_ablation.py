@@ -8,6 +8,7 @@ from typing import Any
 from graphcheck.harness.ablate import AblateRequest, ablate
 from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.findings import find
+from graphcheck.harness.observe import Observer
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import Run, load_run
 from graphcheck.harness.supervise import Clock
@@ -52,6 +53,23 @@ class Ablated:
         return [attempt.started.key for attempt in self.run.attempts]
 
 
+class Remembering(Observer):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.num_planned = 0
+        self.records: list[AttemptStarted | AttemptFinished] = []
+
+    def planned(self, keys: Sequence[str]) -> None:
+        self.num_planned = len(keys)
+
+    def started(self, record: AttemptStarted) -> None:
+        self.records.append(record)
+
+    def finished(self, record: AttemptFinished) -> None:
+        self.records.append(record)
+
+
 def scripted(
     fault: str | Callable[[Attempt], str],
     *shows: Verdict,
@@ -88,11 +106,10 @@ def ablate_in(
         clock=Clock(world.clock.now, world.clock.sleep),
         device_memory=lambda: None,
     )
-    planned: list[int] = []
-    records: list[AttemptStarted | AttemptFinished] = []
+    heard = Remembering()
     asked = AblateRequest(RunRequest(matrix=str(matrix), **request), **(options or {}))
-    result = ablate(asked, planned.append, records.append, surroundings)
-    return Ablated(load_run(result.path), result.exit_code, planned[0], records)
+    result = ablate(asked, heard, surroundings)
+    return Ablated(load_run(result.path), result.exit_code, heard.num_planned, heard.records)
 
 
 def verdicts(run: Run, keys: Sequence[str]) -> list[Verdict]:

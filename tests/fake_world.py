@@ -86,7 +86,7 @@ class FakeWorld:
     ) -> tuple[Run, ExitCode]:
         """Runs a matrix in virtual time; `request` are fields of RunRequest."""
         surroundings = self.surroundings(num_devices, gives_forced=gives_forced)
-        result = run_matrix(RunRequest(matrix=str(matrix), **request), lambda record: None, surroundings)
+        result = run_matrix(RunRequest(matrix=str(matrix), **request), surroundings=surroundings)
         return load_run(result.path), result.exit_code
 
 

@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 import graphcheck
+from graphcheck.cli.complete import names_of
 from graphcheck.cli.golden import golden_app
+from graphcheck.cli.provenance import Allow, Base, provenance
 from graphcheck.report.formats import Format
+from graphcheck.schema.exit_codes import MEANING
 
 app = typer.Typer(
     name="graphcheck",
     help="Proves that a decode engine gives the same tokens with CUDA graphs on or off, on 1, 2 or 4 ranks.",
+    epilog="\b\nExit codes:\n" + "\n".join(f"  {int(code):3}  {meaning}" for code, meaning in MEANING.items()),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -29,8 +32,18 @@ app.add_typer(run_app)
 app.add_typer(golden_app)
 app.add_typer(models_app)
 
-Matrix = Annotated[str, typer.Argument(metavar="[NAME|PATH]", help="a shipped matrix, or the path of a .toml file")]
-Model = Annotated[str | None, typer.Option(metavar="DIR|NAME", help="run this model in place of the matrix's")]
+Matrix = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME|PATH]",
+        help="a shipped matrix, or the path of a .toml file",
+        autocompletion=names_of("matrices"),
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(metavar="DIR|NAME", help="run this model in place of the matrix's", autocompletion=names_of("models")),
+]
 Select = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="only cells like `tp=2 and graph=on`")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
@@ -41,8 +54,13 @@ RunDir = Annotated[
 ]
 GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of goldens  [default: golden]")]
 ReportFormat = Annotated[
-    Format, typer.Option("--format", help="markdown is for a pull request: what else is said goes to standard error")
+    Format,
+    typer.Option(
+        "--format",
+        help="markdown is for a pull request, json for a program: what else is said goes to standard error",
+    ),
 ]
+List = Annotated[bool, typer.Option("--list", help="only show what would run; start nothing")]
 RequireBackend = Annotated[
     str | None, typer.Option(metavar="NAME", help="exit 5 unless green cells replayed graphs on it (cuda, tape)")
 ]
@@ -87,7 +105,10 @@ def run_matrix(
     golden_dir: GoldenDir = None,
     run_dir: RunDir = None,
     select: Select = None,
-    disable_fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="switch a fix off; repeatable")] = None,
+    disable_fix: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="switch a fix off; repeatable", autocompletion=names_of("fixes")),
+    ] = None,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="no stop ids; each prompt ends at its golden's token count")
     ] = False,
@@ -100,10 +121,17 @@ def run_matrix(
         int, typer.Option(min=1, help="run each cell this often; one that disagrees with itself is FLAKY")
     ] = 1,
     require_backend: RequireBackend = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="stop after the first red cell; the others stay not run")
+    ] = False,
+    list_only: List = False,
+    base: Base = None,
+    allow: Allow = None,
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Run every cell of a matrix and compare each prompt with its golden."""
     from graphcheck.harness.request import RunRequest
+    from graphcheck.report.listing import list_run
     from graphcheck.report.live import run_and_report
     from graphcheck.report.terminal import Terminal
 
@@ -121,8 +149,14 @@ def run_matrix(
         require_backend=require_backend,
         select=select,
         repeats=repeats,
+        fail_fast=fail_fast,
+        base=base,
+        allow=tuple(allow or ()),
         command=("graphcheck", *sys.argv[1:]),
     )
+    if list_only:
+        list_run(request, Terminal(), format_)
+        return
     raise typer.Exit(run_and_report(request, Terminal(), format_))
 
 
@@ -133,7 +167,10 @@ def ablate(
     golden_dir: GoldenDir = None,
     run_dir: RunDir = None,
     select: Select = None,
-    fix: Annotated[list[str] | None, typer.Option(metavar="NAME", help="ablate this fix; repeatable  [all]")] = None,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="ablate this fix; repeatable  [all]", autocompletion=names_of("fixes")),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="trials of each fix in each cell")] = 1,
     expect: Annotated[
         list[str] | None, typer.Option(metavar="VERDICT", help="only this verdict counts (HANG, ...); repeatable")
@@ -146,11 +183,15 @@ def ablate(
     share_gpus: ShareGpus = False,
     allow_skipped: AllowSkipped = False,
     require_backend: RequireBackend = None,
+    list_only: List = False,
+    base: Base = None,
+    allow: Allow = None,
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Switch one fix off at a time: see the hang or the drift, and which fixes are proven necessary."""
     from graphcheck.harness.ablate import AblateRequest
     from graphcheck.harness.request import RunRequest
+    from graphcheck.report.listing import list_ablation
     from graphcheck.report.live import ablate_and_report
     from graphcheck.report.terminal import Terminal
 
@@ -164,9 +205,14 @@ def ablate(
         allow_skipped=allow_skipped,
         require_backend=require_backend,
         settings=(*(set_ or ()), *(("audit=on",) if audit else ())),
+        base=base,
+        allow=tuple(allow or ()),
         command=("graphcheck", *sys.argv[1:]),
     )
     request = AblateRequest(run, tuple(fix or ()), repeats, tuple(expect or ()), tuple(delay or ()))
+    if list_only:
+        list_ablation(request, Terminal(), format_)
+        return
     raise typer.Exit(ablate_and_report(request, Terminal(), format_))
 
 
@@ -195,6 +241,9 @@ def doctor(
     from graphcheck.report.terminal import Terminal
 
     raise typer.Exit(print_diagnosis(diagnose(matrix, take_inventory()), Terminal()))
+
+
+app.command("provenance")(provenance)
 
 
 @models_app.callback()

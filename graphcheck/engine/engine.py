@@ -258,7 +258,7 @@ def _digests(logits: torch.Tensor) -> tuple[str, ...]:
 
 
 def _best(logits: torch.Tensor, finite: Iterable[bool]) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """Each row's NUM_TOP best (id, logit), best first, of equal ones the lowest id; none for a row that is not finite."""
+    """Each row's NUM_TOP best (id, logit), best first, of equal ones the lowest id; none where not all is finite."""
     values, ids = logits.sort(dim=-1, descending=True, stable=True)
     rows = zip(ids[:, :NUM_TOP].tolist(), values[:, :NUM_TOP].tolist(), finite, strict=True)
     return tuple(tuple(zip(best, at, strict=True)) if is_finite else () for best, at, is_finite in rows)

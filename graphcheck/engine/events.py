@@ -12,8 +12,8 @@ class StepReport:
     """One step. Parallel tuples: sequence i of request `requests[i]` took `next_ids[i]` as output `index[i]`.
 
     `argmax_ids` is what was computed, `next_ids` what is fed on; `bucket` the padded batch of a decode step, None in
-    prefill; `fallback` why a decode step that a graph should have served ran eager; `logits_sha` one digest a row; `top`
-    each row's best (id, logit), best first.
+    prefill; `fallback` why a decode step that a graph should have served ran eager; `logits_sha` one digest a row;
+    `top` each row's best (id, logit), best first.
     """
 
     number: int

@@ -1,15 +1,15 @@
 """Owns an ablation: the baseline once, each fix off in the cells where it can act, everything back on at the end."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from graphcheck.harness.delays import parse_delays
 from graphcheck.harness.execute import Execution, Surroundings
 from graphcheck.harness.findings import RESTORED_REPEAT, ablation_exit_code, is_usable
+from graphcheck.harness.observe import UNOBSERVED, Observer
 from graphcheck.harness.prepare import Ready, Unready, prepare
 from graphcheck.harness.request import Plan, RunRequest, make_plan
-from graphcheck.harness.run_attempt import Record
 from graphcheck.harness.run_folder import load_run
 from graphcheck.harness.run_matrix import RunResult, describe_run, record_run
 from graphcheck.harness.run_store import RunStore, new_run_folder
@@ -32,42 +32,62 @@ class AblateRequest:
     delays: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class AblationPlan:
+    """A valid request: `baseline` runs first; `rest`, the trials and everything back on, only if it is green."""
+
+    plan: Plan
+    prepared: Sequence[Ready | Unready]
+    ablation: Ablation
+    baseline: Sequence[Ready | Unready]
+    rest: Sequence[Ready | Unready]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(one.planned.attempt.key for one in (*self.baseline, *self.rest))
+
+
+def plan_ablation(request: AblateRequest, surroundings: Surroundings) -> AblationPlan:
+    """Every trial in order; starts none.
+
+    Raises:
+        UsageError: an option or a file that cannot be used.
+    """
+    plan = make_plan(request.run, surroundings.load_target, surroundings.count_devices)
+    prepared = prepare(plan, request.run)
+    ablation = _ablation(request, plan, prepared)
+    trials = list(_trials(ablation, prepared))
+    # Where nothing is switched off, nothing needs to be put back.
+    rest = [*trials, *_intact(ablation, prepared, repeat=RESTORED_REPEAT)] if trials else []
+    return AblationPlan(plan, prepared, ablation, list(_intact(ablation, prepared, repeat=0)), rest)
+
+
 def ablate(
-    request: AblateRequest,
-    on_plan: Callable[[int], None],
-    on_record: Record,
-    surroundings: Surroundings | None = None,
+    request: AblateRequest, observer: Observer = UNOBSERVED, surroundings: Surroundings | None = None
 ) -> RunResult:
     """Runs an ablation and returns 0 if every fix is proven, 7 if not.
 
-    `on_plan` hears how many trials there will be, `on_record` of each as it starts and ends. A red baseline ends it at
-    once with the baseline's own exit code: ablating a red engine proves nothing.
+    A red baseline ends it at once with the baseline's own exit code: ablating a red engine proves nothing.
 
     Raises:
         UsageError: an option or a file that cannot be used; nothing has started then.
     """
     surroundings = surroundings or Surroundings()
-    plan = make_plan(request.run, surroundings.load_target, surroundings.count_devices)
-    prepared = prepare(plan, request.run)
-    ablation = _ablation(request, plan, prepared)
+    wanted = plan_ablation(request, surroundings)
+    info = describe_run(request.run, wanted.plan, wanted.prepared)
+    info = info.model_copy(update={"ablation": wanted.ablation, "planned": wanted.keys})
     store = RunStore(new_run_folder(request.run.run_dir, datetime.now()))
-    baseline = list(_intact(ablation, prepared, repeat=0))
-    trials = list(_trials(ablation, prepared))
-    # Where nothing is switched off, nothing needs to be put back.
-    rest = [*trials, *_intact(ablation, prepared, repeat=RESTORED_REPEAT)] if trials else []
-    planned = tuple(one.planned.attempt.key for one in (*baseline, *rest))
-    info = describe_run(request.run, plan, prepared).model_copy(update={"ablation": ablation, "planned": planned})
-    on_plan(len(planned))
+    observer.planned(wanted.keys)
 
     def run_all() -> ExitCode:
-        execution = Execution(plan, store, on_record, surroundings)
-        if all(is_usable(execution.run(one)) for one in baseline):
-            for one in rest:
+        execution = Execution(wanted.plan, store, observer, surroundings)
+        if all(is_usable(execution.run(one)) for one in wanted.baseline):
+            for one in wanted.rest:
                 execution.run(one)
         run = load_run(store.path)
         return ablation_exit_code(run.info, run.attempts)
 
-    return record_run(store, info, plan, prepared, run_all)
+    return record_run(store, info, wanted.plan, wanted.prepared, run_all)
 
 
 def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> Ablation:

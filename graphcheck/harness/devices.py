@@ -9,6 +9,7 @@ from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError
 from graphcheck.schema.inventory import Inventory
 
+
 class DeviceCheck:
     """Compares what cells need with what there is; each kind of device is counted once."""
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from graphcheck.harness.device_memory import DeviceMemory, ReadMemory
 from graphcheck.harness.devices import DeviceCheck, count_devices
 from graphcheck.harness.nvidia import memory_in_use
+from graphcheck.harness.observe import Observer
 from graphcheck.harness.prepare import Ready, Unready
 from graphcheck.harness.request import Plan
-from graphcheck.harness.run_attempt import Attempter, Record, started_record
+from graphcheck.harness.run_attempt import Attempter, started_record
 from graphcheck.harness.run_store import RunStore, timestamp
+from graphcheck.harness.same_code import SameCode
 from graphcheck.harness.supervise import SYSTEM_CLOCK, Clock
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted
 from graphcheck.schema.verdicts import Verdict
@@ -28,19 +30,27 @@ class Surroundings:
 
 
 class Execution:
-    """An open run. Every record is on disk before the next thing happens; `on_record` then hears of it."""
+    """An open run. Every record is on disk before the next thing happens; `observer` then hears of it."""
 
-    def __init__(self, plan: Plan, store: RunStore, on_record: Record, surroundings: Surroundings) -> None:
-        self._store, self._on_record = store, on_record
+    def __init__(self, plan: Plan, store: RunStore, observer: Observer, surroundings: Surroundings) -> None:
+        self._store, self._observer = store, observer
         self._devices = DeviceCheck(plan.capabilities, surroundings.count_devices)
         self._memory = DeviceMemory(plan.capabilities, surroundings.device_memory, surroundings.clock)
-        self._attempter = Attempter(plan, store, surroundings.clock, self._record, self._memory)
+        self._code = SameCode()
+        clock = surroundings.clock
+        self._attempter = Attempter(plan, store, clock, self._record, self._memory, observer, self._code)
 
     def run(self, one: Ready | Unready) -> AttemptFinished:
-        """Runs one attempt; whatever goes wrong in it is its verdict."""
+        """Runs one attempt; whatever goes wrong in it is its verdict.
+
+        Raises:
+            ProvenanceError: its ranks ran other code than ranks before; its verdict is on record.
+        """
         lack = self._devices.lack(one.planned.settings) or self._memory.held(one.planned.settings)
         if lack is None and isinstance(one, Ready):
-            return self._attempter.run(one)
+            ran = self._attempter.run(one)
+            self._code.check()
+            return ran
         self._record(started_record(one))
         if lack is not None:
             verdict, reason, facts = Verdict.SKIPPED, lack, AttemptFacts(skipped=lack)
@@ -54,4 +64,7 @@ class Execution:
 
     def _record(self, entry: AttemptStarted | AttemptFinished) -> None:
         self._store.append(entry)
-        self._on_record(entry)
+        if isinstance(entry, AttemptStarted):
+            self._observer.started(entry)
+        else:
+            self._observer.finished(entry)

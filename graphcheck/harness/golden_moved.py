@@ -79,7 +79,7 @@ def _run_cell(
         request = RunRequest(
             matrix=str(matrix.path), model=model, golden_dir=golden_dir, run_dir=Path(folder) / "run", select=cell
         )
-        return run_matrix(request, lambda record: None, surroundings).exit_code
+        return run_matrix(request, surroundings=surroundings).exit_code
 
 
 def _first_cell(header: GoldenHeader, matrix: LoadedMatrix, model: str | None, surroundings: Surroundings) -> str:

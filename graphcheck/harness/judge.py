@@ -3,107 +3,24 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
-from graphcheck.harness.compare import Terms, compare
+from graphcheck.harness.case import Case, Forced
 from graphcheck.harness.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
-from graphcheck.harness.near_tie import TieRule
 from graphcheck.harness.near_tie_budget import over_budget
 from graphcheck.harness.story import first_disagreement, first_split, tell
-from graphcheck.harness.transcript import Transcript, transcripts
-from graphcheck.harness.witness import RankWitness, contradicted, declared_eager, unwitnessed, vacuous, witnesses
+from graphcheck.harness.transcript import Transcript
+from graphcheck.harness.witness import contradicted, declared_eager, unwitnessed, vacuous
+from graphcheck.harness.wrong_tokens import wrong_tokens
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.matrix import Policy
-from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, PromptResult
-from graphcheck.schema.suite import Workload
+from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted
 from graphcheck.schema.verdicts import Outcome, Verdict
 
 UNCALIBRATED = "near ties are not looked for without a calibration (`graphcheck golden calibrate`)"
 
 UNJUDGED = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
 """Verdicts that fall before an attempt starts: nothing is recorded that they could be drawn from again."""
-
-
-@dataclass(frozen=True)
-class Forced:
-    """What a forced pass of the same attempt gave: its steps, and its own verdict."""
-
-    events: tuple[StepEvent | FinishedEvent, ...]
-    finished: AttemptFinished
-
-
-class Case:
-    """Everything a verdict is drawn from, and what follows from it."""
-
-    def __init__(
-        self,
-        started: AttemptStarted,
-        golden: Golden,
-        policy: Policy,
-        events: Sequence[StepEvent | FinishedEvent],
-        facts: AttemptFacts,
-        forced: Forced | None = None,
-    ) -> None:
-        if started.workload is None:
-            raise ValueError(f"{started.key}: an attempt without a workload cannot be judged")
-        self.workload: Workload = started.workload
-        self.graph = started.settings.get("graph")
-        self.started, self.golden, self.policy, self.events, self.facts = started, golden, policy, events, facts
-        self.steps = [event for event in events if isinstance(event, StepEvent)]
-        self.forced = forced
-
-    @cached_property
-    def answers(self) -> dict[tuple[str, int, int], Transcript]:
-        """Prompt, pass, rank -> transcript; an empty one where no token came, more where none was due."""
-        due = [
-            (request.id, run, rank)
-            for request in self.workload.requests
-            for run in range(self.workload.passes)
-            for rank in range(self.facts.num_ranks)
-        ]
-        return {key: Transcript(*key) for key in due} | transcripts(self.events, self.started.attempt.feed)
-
-    @cached_property
-    def forced_answers(self) -> dict[tuple[str, int, int], Transcript]:
-        """Those of the forced pass; empty if there was none. A forced pass is its own."""
-        if self.started.attempt.feed == "forced":
-            return self.answers
-        return transcripts(self.forced.events, "forced") if self.forced is not None else {}
-
-    @cached_property
-    def prompts(self) -> tuple[PromptResult, ...]:
-        calibration, page_size = self.started.calibration, self.started.settings.get("page_size")
-        ties = TieRule(self.started.dtype, calibration.bound if calibration is not None else None)
-        return tuple(
-            compare(
-                self.golden.prompt(request.id),
-                [answer for answer in self.answers.values() if answer.prompt == request.id],
-                self.facts.errors,
-                self.forced_answers,
-                Terms(ties, request.stop_ids, page_size if isinstance(page_size, int) else None),
-            )
-            for request in self.workload.requests
-        )
-
-    @cached_property
-    def surplus(self) -> dict[int, int]:
-        """Rank -> tokens by which its answers that went on from a near tie are longer than the golden's, or shorter."""
-        explained = {prompt.prompt for prompt in self.outcomes(Outcome.NEAR_TIE)}
-        longer: dict[int, int] = dict.fromkeys(range(self.facts.num_ranks), 0)
-        for (prompt, _, rank), answer in self.answers.items():
-            if prompt in explained and rank in longer:
-                longer[rank] += len(answer.ids) - len(self.golden.prompt(prompt).ids)
-        return longer
-
-    @cached_property
-    def ranks(self) -> tuple[RankWitness, ...]:
-        given = self.started.settings, self.workload, self.golden, self.steps
-        return witnesses(*given, self.facts.evidence, self.surplus)
-
-    def outcomes(self, *outcomes: Outcome) -> list[PromptResult]:
-        return [prompt for prompt in self.prompts if prompt.outcome in outcomes]
 
 
 def judge(
@@ -136,6 +53,7 @@ def judge(
         declared_eager=verdict is Verdict.PASS and declared_eager(case.graph, case.ranks),
         eligible_lane_tokens=max((rank.eligible for rank in case.ranks), default=None) if case.graph == "on" else None,
         prompts=case.prompts,
+        wrong=wrong_tokens(golden, case.answers, case.forced_answers) if verdict is Verdict.TOKENS else None,
         answers_sha=_answers_sha(case.answers),
         facts=facts,
         backend=next((facts.evidence[rank].backend for rank in sorted(facts.evidence)), None),

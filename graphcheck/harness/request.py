@@ -33,6 +33,9 @@ class RunRequest:
     select: str | None = None
     repeats: int = 1
     share_gpus: bool = False
+    fail_fast: bool = False
+    base: str | None = None
+    allow: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
     def overrides(self) -> dict[str, AxisValue | bool | None]:
@@ -46,6 +49,7 @@ class RunRequest:
             "select": self.select,
             "repeats": self.repeats if self.repeats > 1 else None,
             "share_gpus": self.share_gpus,
+            "fail_fast": self.fail_fast,
         }
         typed = {name: value for name, _, value in (setting.partition("=") for setting in self.settings)}
         return {**{name: value for name, value in given.items() if value is not None and value is not False}, **typed}

@@ -1,20 +1,23 @@
 """Owns one attempt from start to verdict. What goes wrong inside it is its verdict, never an exception."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from graphcheck.harness.case import Forced
 from graphcheck.harness.device_memory import DeviceMemory
 from graphcheck.harness.devices import is_shared
-from graphcheck.harness.judge import Forced, judge
+from graphcheck.harness.judge import judge
 from graphcheck.harness.limits import STEPPING, Limits
 from graphcheck.harness.model_folder import ModelFolder
+from graphcheck.harness.observe import UNOBSERVED, Observer, Progress
 from graphcheck.harness.prepare import Ready, Unready
 from graphcheck.harness.request import Plan
 from graphcheck.harness.resolve import forced_workload
 from graphcheck.harness.run_store import RunStore, timestamp
+from graphcheck.harness.same_code import SameCode
 from graphcheck.harness.supervise import Clock, supervise
 from graphcheck.schema.errors import TargetError
-from graphcheck.schema.events import ErrorEvent, Event, FinishedEvent, StepEvent
+from graphcheck.schema.events import ErrorEvent, Event, FinishedEvent, LoadedEvent, Phase, StepEvent
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted, PromptResult
 from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch
@@ -35,6 +38,8 @@ class Attempter:
     clock: Clock
     record: Record
     memory: DeviceMemory
+    observer: Observer = UNOBSERVED
+    code: SameCode = field(default_factory=SameCode)
 
     def run(self, ready: Ready) -> AttemptFinished:
         """Runs a free pass, and a forced one if that was red in a way that a forced pass can explain."""
@@ -69,19 +74,30 @@ class Attempter:
         shared = is_shared(self.plan.capabilities, planned.settings)
         limits = Limits.for_device(str(planned.settings.get("device", "cpu")), shared=shared)
         events: list[Judged] = []
+        loaded: dict[int, str] = {}
+        num_tokens = 0
         with self.store.steps(started.key) as keep:
 
             def on_event(event: Event) -> None:
+                nonlocal num_tokens
                 keep(event)
+                if isinstance(event, StepEvent) and event.rank == 0:
+                    num_tokens += len(event.ids)
                 if isinstance(event, Judged):
                     events.append(event)
+                if isinstance(event, LoadedEvent):
+                    loaded[event.rank] = self.store.add_loaded(event.loaded)
+                    self.code.see(f"rank {event.rank} of {started.key}", event.loaded)
+
+            def on_look(phase: Phase, step: int) -> None:
+                self.observer.progress(Progress(phase, step, num_tokens))
 
             try:
                 session = self.plan.target.start(launch, ready.workload, self.store.attempt_dir(started.key))
-                facts = supervise(session, limits, on_event, self.clock)
+                facts = supervise(session, limits, on_event, self.clock, on_look)
             except (TargetError, OSError) as error:  # out of disk, of processes, of open files
                 facts = AttemptFacts(errors=(_as_event(error),))
-        return events, facts.model_copy(update={"leaked": self.memory.left(started)})
+        return events, facts.model_copy(update={"leaked": self.memory.left(started), "loaded": loaded})
 
     def _judge(
         self,

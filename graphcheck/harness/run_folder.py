@@ -4,20 +4,24 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from graphcheck.harness.case import Forced
 from graphcheck.harness.golden_store import golden_name, read_golden
-from graphcheck.harness.judge import UNJUDGED, Forced, judge
+from graphcheck.harness.judge import UNJUDGED, judge
 from graphcheck.harness.repeats import settle
-from graphcheck.harness.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, RUN_FILE, STEPS_DIR
+from graphcheck.harness.run_formats import READABLE, Kind, upgraded
+from graphcheck.harness.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, LOADED_DIR, RUN_FILE, STEPS_DIR
 from graphcheck.schema.errors import GoldenError, RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
-from graphcheck.schema.run import RUN_FORMAT, AttemptFinished, AttemptStarted, RunInfo
+from graphcheck.schema.provenance import Loaded
+from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
 
 T = TypeVar("T")
+_FIELDS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _CELL: TypeAdapter[AttemptStarted | AttemptFinished] = TypeAdapter(
     Annotated[AttemptStarted | AttemptFinished, Field(discriminator="record")]
 )
@@ -55,7 +59,7 @@ class Run:
 
     def events(self, key: str) -> tuple[StepEvent | FinishedEvent, ...]:
         """All that a verdict is drawn from of what ranks reported, in order of arrival."""
-        events, _ = _read_lines(self.path / STEPS_DIR / f"{key}.jsonl", _STEP)
+        events, _ = _read_lines(self.path / STEPS_DIR / f"{key}.jsonl", _STEP, "step", self.info.format)
         return tuple(events)
 
     def golden(self, started: AttemptStarted) -> Golden:
@@ -65,6 +69,18 @@ class Run:
             GoldenCorrupt: the run's copy is missing or damaged.
         """
         return read_golden(self.path / GOLDEN_DIR / golden_name(started.model, started.suite, started.dtype))
+
+    def loaded(self, name: str) -> Loaded:
+        """What a rank had loaded, by the name that its attempt's facts give.
+
+        Raises:
+            RunFolderError: the run's record of it is missing or damaged.
+        """
+        path = self.path / LOADED_DIR / f"{name}.json"
+        try:
+            return Loaded.model_validate_json(path.read_bytes())
+        except (OSError, ValidationError):
+            raise RunFolderError(str(path), "cannot be read", "restore the folder, or run again") from None
 
     def attempt_dir(self, key: str) -> Path:
         return self.path / ATTEMPTS_DIR / key
@@ -79,7 +95,7 @@ def load_run(path: Path) -> Run:
         RunFolderError: no run folder, or one that is damaged or of another version.
     """
     info = _read_info(path / RUN_FILE)
-    records, notes = _read_lines(path / CELLS_FILE, _CELL)
+    records, notes = _read_lines(path / CELLS_FILE, _CELL, "cell", info.format)
     started: dict[str, AttemptStarted] = {}
     finished: dict[str, AttemptFinished] = {}
     for record in records:
@@ -166,9 +182,12 @@ def _read_info(path: Path) -> RunInfo:
     todo = "give the folder of a run"
     try:
         fields = json.loads(path.read_bytes())
-        if isinstance(fields, dict) and fields.get("format") != RUN_FORMAT:
-            rule = f"this version reads format {RUN_FORMAT}"
-            raise RunFolderError(f"{path}: format {fields.get('format')}", rule, "use the version that wrote it")
+        if isinstance(fields, dict):
+            written_in = fields.get("format")
+            if not isinstance(written_in, int) or written_in not in READABLE:
+                rule = f"this version reads formats {READABLE[0]} to {READABLE[-1]}"
+                raise RunFolderError(f"{path}: format {written_in}", rule, "use the version that wrote it")
+            fields = upgraded(fields, "run", written_in)
         return RunInfo.model_validate(fields)
     except OSError as failure:
         raise RunFolderError(str(path), f"cannot be read ({failure.strerror})", todo) from None
@@ -178,7 +197,7 @@ def _read_info(path: Path) -> RunInfo:
         raise RunFolderError(str(path), f"not JSON ({failure})", todo) from None
 
 
-def _read_lines(path: Path, adapter: TypeAdapter[T]) -> tuple[list[T], tuple[str, ...]]:
+def _read_lines(path: Path, adapter: TypeAdapter[T], kind: Kind, written_in: int) -> tuple[list[T], tuple[str, ...]]:
     """The records of a JSON-lines file and a note if its last line is cut off; none at all if there is no file."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     notes: tuple[str, ...] = ()
@@ -188,7 +207,7 @@ def _read_lines(path: Path, adapter: TypeAdapter[T]) -> tuple[list[T], tuple[str
     records = []
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(adapter.validate_json(line))
+            records.append(adapter.validate_python(upgraded(_FIELDS.validate_json(line), kind, written_in)))
         except ValidationError as failure:
             raise RunFolderError(
                 f"{path}:{number}", f"not a record ({_first(failure)})", "restore the folder, or run again"

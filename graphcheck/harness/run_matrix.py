@@ -9,12 +9,15 @@ from pathlib import Path
 import graphcheck
 from graphcheck.harness.environment import environment
 from graphcheck.harness.execute import Execution, Surroundings
+from graphcheck.harness.findings import is_usable
 from graphcheck.harness.golden_store import golden_name
 from graphcheck.harness.interrupt import Interrupted
+from graphcheck.harness.observe import UNOBSERVED, Observer
 from graphcheck.harness.plan import PlannedAttempt
 from graphcheck.harness.prepare import Ready, Unready, prepare
+from graphcheck.harness.provenance import provenance
+from graphcheck.harness.repeats import settle
 from graphcheck.harness.request import Plan, RunRequest, make_plan
-from graphcheck.harness.run_attempt import Record
 from graphcheck.harness.run_folder import load_run
 from graphcheck.harness.run_store import RunStore, new_run_folder, timestamp
 from graphcheck.harness.summary import summarize
@@ -32,8 +35,10 @@ class RunResult:
     exit_code: ExitCode
 
 
-def run_matrix(request: RunRequest, on_record: Record, surroundings: Surroundings | None = None) -> RunResult:
-    """Runs a matrix. Whatever goes wrong inside a cell is that cell's verdict; the others run.
+def run_matrix(
+    request: RunRequest, observer: Observer = UNOBSERVED, surroundings: Surroundings | None = None
+) -> RunResult:
+    """Runs a matrix. Whatever goes wrong inside a cell is that cell's verdict; the others run, unless `fail_fast`.
 
     An interrupt ends the attempt at hand and closes the records; the result then carries the interrupt's exit code.
 
@@ -43,14 +48,17 @@ def run_matrix(request: RunRequest, on_record: Record, surroundings: Surrounding
     surroundings = surroundings or Surroundings()
     plan = make_plan(request, surroundings.load_target, surroundings.count_devices)
     prepared = prepare(plan, request)
-    store = RunStore(new_run_folder(request.run_dir, datetime.now()))
     info = describe_run(request, plan, prepared)
+    store = RunStore(new_run_folder(request.run_dir, datetime.now()))
+    cells = with_repeats(prepared, request.repeats)
+    observer.planned([one.planned.attempt.key for attempts in cells for one in attempts])
 
     def run_all() -> ExitCode:
-        execution = Execution(plan, store, on_record, surroundings)
-        for one in prepared:
-            for repeat in range(request.repeats):
-                execution.run(_again(one, repeat))
+        execution = Execution(plan, store, observer, surroundings)
+        for attempts in cells:
+            speaks = settle([execution.run(one) for one in attempts])
+            if request.fail_fast and not is_usable(speaks):
+                break
         return summarize(info, load_run(store.path).attempts).exit_code
 
     return record_run(store, info, plan, prepared, run_all)
@@ -86,7 +94,11 @@ def record_run(
 
 
 def describe_run(request: RunRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> RunInfo:
-    """What `run.json` says when a run starts."""
+    """What `run.json` says when a run starts.
+
+    Raises:
+        ProvenanceError: the source tree is not what was asked for.
+    """
     return RunInfo(
         graphcheck=graphcheck.__version__,
         command=request.command,
@@ -97,9 +109,15 @@ def describe_run(request: RunRequest, plan: Plan, prepared: Sequence[Ready | Unr
         fixes_off=request.fixes_off,
         goldens={key: golden.header.body_sha for key, golden in goldens_of(prepared).items()},
         environment=environment(),
+        provenance=provenance(request.base, request.allow),
         planned=tuple(planned.attempt.key for planned in plan.attempts),
         repeats=request.repeats,
     )
+
+
+def with_repeats(prepared: Sequence[Ready | Unready], repeats: int) -> list[list[Ready | Unready]]:
+    """For each cell its attempts, in the order in which they run."""
+    return [[_again(one, repeat) for repeat in range(repeats)] for one in prepared]
 
 
 def _again(one: Ready | Unready, repeat: int) -> Ready | Unready:

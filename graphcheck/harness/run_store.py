@@ -1,5 +1,6 @@
 """Owns writing a run folder, so that what happened is on disk the moment it is known. Never reads one."""
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +11,17 @@ from graphcheck.harness.golden_store import golden_name, write_golden
 from graphcheck.schema.errors import FileError, RunFolderError
 from graphcheck.schema.events import Event, FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
+from graphcheck.schema.provenance import Loaded
 from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
 
 RUN_FILE = "run.json"
 CELLS_FILE = "cells.jsonl"
 STEPS_DIR = "steps"
 GOLDEN_DIR = "golden"
+LOADED_DIR = "loaded"
 ATTEMPTS_DIR = "attempts"
 DEFAULT_PARENT = Path("runs")
+_NAME_DIGITS = 16
 _MAKE_ROOM = "free space or name another --run-dir"
 
 
@@ -99,6 +103,17 @@ class RunStore:
             write_golden(path, fields, golden.prompts)
         except FileError as failure:
             raise RunFolderError(failure.value, failure.rule, _MAKE_ROOM) from None
+
+    def add_loaded(self, loaded: Loaded) -> str:
+        """Keeps what a rank had loaded; returns its name there. Ranks with the same code share a file."""
+        text = loaded.model_dump_json(indent=1) + "\n"
+        name = hashlib.sha256(text.encode()).hexdigest()[:_NAME_DIGITS]
+        path = self.path / LOADED_DIR / f"{name}.json"
+        with self._writing():
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        return name
 
     def attempt_dir(self, key: str) -> Path:
         """The folder for what a target leaves behind: each rank's log, and anything else it writes."""

@@ -44,7 +44,7 @@ def summarize(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Summary:
         num_cells=len(info.planned),
         num_green=sum(attempt.verdict.is_green for attempt in finished),
         num_exact=sum(map(num_exact, finished)),
-        num_near_ties=sum(prompt.outcome is Outcome.NEAR_TIE for prompt in prompts),
+        num_near_ties=sum(len(prompt.near_ties) for prompt in prompts),
         num_prompts=sum(len(a.started.workload.requests) for a in attempts if a.started.workload is not None),
         num_skipped=sum(attempt.verdict is Verdict.SKIPPED for attempt in finished),
         num_unwitnessed=sum(attempt.verdict is Verdict.UNWITNESSED for attempt in finished),

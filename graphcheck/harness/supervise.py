@@ -10,7 +10,7 @@ from graphcheck.harness.death import EARLY_EXIT, is_bad, with_consequences
 from graphcheck.harness.limits import Limits
 from graphcheck.harness.stacks import moved
 from graphcheck.harness.stall import Watch
-from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, PhaseEvent
+from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, Phase, PhaseEvent
 from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.run import AttemptFacts, Stall
 from graphcheck.targets.base import Session
@@ -26,23 +26,33 @@ class Clock:
 
 SYSTEM_CLOCK = Clock()
 
+OnLook = Callable[[Phase, int], None]
+"""Hears of the phase and step of the rank furthest behind, each time the supervisor has looked."""
+
 
 def supervise(
-    session: Session, limits: Limits, on_event: Callable[[Event], None], clock: Clock = SYSTEM_CLOCK
+    session: Session,
+    limits: Limits,
+    on_event: Callable[[Event], None],
+    clock: Clock = SYSTEM_CLOCK,
+    on_look: OnLook = lambda phase, step: None,
 ) -> AttemptFacts:
     """Follows a session to its end, whatever that is, and always kills it.
 
     Every record goes to `on_event` as it arrives. What happens inside the attempt becomes a fact, not an exception.
     """
     try:
-        return _Supervision(session, limits, on_event, clock).run()
+        return _Supervision(session, limits, on_event, clock, on_look).run()
     finally:
         session.kill()
 
 
 class _Supervision:
-    def __init__(self, session: Session, limits: Limits, on_event: Callable[[Event], None], clock: Clock) -> None:
-        self._session, self._limits, self._on_event, self._clock = session, limits, on_event, clock
+    def __init__(
+        self, session: Session, limits: Limits, on_event: Callable[[Event], None], clock: Clock, on_look: OnLook
+    ) -> None:
+        self._session, self._limits, self._clock = session, limits, clock
+        self._on_event, self._on_look = on_event, on_look
         self._began = self._polled = clock.now()
         self._watch = Watch(session.num_ranks, limits, self._began)
         self._log: list[ErrorEvent | ExitEvent] = []
@@ -83,6 +93,8 @@ class _Supervision:
         for event in events:
             self._take(event, now)
         self._watch.see_journals(self._session.journals(), now)
+        if self._watch.busy:
+            self._on_look(*self._watch.place)
 
     def _take(self, event: Event, now: float) -> None:
         self._on_event(event)

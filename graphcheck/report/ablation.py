@@ -8,11 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcheck.harness.findings import ablation_exit_code, baseline, find, red_baseline
-from graphcheck.harness.run_folder import RecordedAttempt, Run
+from graphcheck.harness.run_folder import Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.console import num_devices
 from graphcheck.report.explain import explain
+from graphcheck.report.rerun import rerun_lines
 from graphcheck.report.terminal import RED, print_line, style_of
 from graphcheck.schema.ablation import CellEffect, FixFinding
 from graphcheck.schema.exit_codes import ExitCode
@@ -31,7 +32,7 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
     red = red_baseline(run.attempts)
     findings = () if red else find(run.info, run.attempts)
     if red:
-        _explain_baseline(red, console)
+        _explain_baseline(run, console)
         print_line(console, words.RED_BASELINE, RED)
     else:
         cells = [attempt.started.attempt.cell.name for attempt in first.attempts]
@@ -104,9 +105,10 @@ def audited(run: Run, fix: str) -> Iterator[str]:
         yield "audit: nothing found"
 
 
-def _explain_baseline(attempts: Sequence[RecordedAttempt], console: Console) -> None:
-    for attempt in attempts:
-        for line in explain(attempt):
+def _explain_baseline(run: Run, console: Console) -> None:
+    for attempt in red_baseline(run.attempts):
+        verdict = attempt.finished.verdict if attempt.finished else None
+        for line in (*explain(attempt), *rerun_lines(run.info, verdict, [attempt.started.attempt])):
             print_line(console, f"{attempt.started.key}  {line}")
 
 
@@ -118,5 +120,6 @@ def _explain_hang(run: Run, console: Console) -> None:
         if finished is None or finished.verdict is not Verdict.HANG or fixes in told:
             continue
         told.add(fixes)
-        for number, line in enumerate(explain(attempt)):
+        again = rerun_lines(run.info, finished.verdict, [attempt.started.attempt])
+        for number, line in enumerate((*explain(attempt), *again)):
             print_line(console, f"{attempt.started.key}  {line}" if number == 0 else f"  {line}")

@@ -8,14 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.locus import loci
 from graphcheck.harness.run_folder import Run
 from graphcheck.harness.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.explain import explain
 from graphcheck.report.frames import axis_names, cells_frame
 from graphcheck.report.golden import environment_notes
+from graphcheck.report.rerun import rerun_lines
 from graphcheck.report.terminal import RED, print_line, style_of
+from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.verdicts import Verdict
 
@@ -28,7 +29,7 @@ def render(run: Run, console: Console) -> ExitCode:
     print_line(console, words.title(run.info, str(run.path)), "bold")
     console.print(grid(run))
     _explain(run, console)
-    for line in words.locus_lines(loci(run.attempts)):
+    for line in words.where_lines(run.info, run.attempts):
         print_line(console, line, RED)
     print_line(console, words.summary_line(summary, num_devices(run)), "bold")
     code = summary.exit_code
@@ -44,16 +45,19 @@ def _paths(run: Run, code: ExitCode) -> dict[str, str]:
 
 def _explain(run: Run, console: Console) -> None:
     """Cells with the same story share it."""
-    stories: dict[tuple[Verdict | None, tuple[str, ...]], list[str]] = {}
+    stories: dict[tuple[Verdict | None, tuple[str, ...]], list[Attempt]] = {}
     for attempt in run.attempts:
         verdict = attempt.finished.verdict if attempt.finished else None
-        stories.setdefault((verdict, tuple(explain(attempt))), []).append(attempt.started.key)
-    for (verdict, lines), keys in stories.items():
+        stories.setdefault((verdict, tuple(explain(attempt))), []).append(attempt.started.attempt)
+    for (verdict, lines), attempts in stories.items():
+        keys = [attempt.key for attempt in attempts]
         for number, line in enumerate(lines):
             if number == 0:
                 print_line(console, f"{words.names(keys)}  {verdict or words.UNFINISHED}: {line}", style_of(verdict))
             else:
                 print_line(console, f"  {line}")
+        for line in rerun_lines(run.info, verdict, attempts):
+            print_line(console, f"  {line}")
 
 
 def num_devices(run: Run) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
+from graphcheck.harness.patterns import patterns
 from graphcheck.schema.run import AttemptFinished, PromptResult
 from graphcheck.schema.verdicts import Outcome, Verdict
 
@@ -25,6 +26,8 @@ def differences(finished: AttemptFinished) -> Iterator[str]:
         yield _difference(prompt)
     if len(different) > MOST_PROMPTS:
         yield f"and {len(different) - MOST_PROMPTS} more prompts"
+    if finished.wrong is not None and (found := patterns(finished.wrong)):
+        yield f"wrong tokens come {'; '.join(found)}"
     yield from near_tie_lines(finished)
 
 

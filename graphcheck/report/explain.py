@@ -60,6 +60,10 @@ def _story(finished: AttemptFinished) -> Iterator[str]:
         picked = ", ".join(f"rank {rank} picked {token}" for rank, token in sorted(split.tokens.items()))
         where = f"engine step {split.step}, prompt {split.prompt!r}, token {split.index}"
         yield f"ranks first disagreed at {where}: {picked}"
+    if story.split is not None:
+        parted = story.split
+        where = f"engine step {parted.step}, prompt {parted.prompt!r}, token {parted.index}"
+        yield f"ranks' logits first differed at {where}"
     if story.parting is not None:
         ran = ", ".join(f"rank {rank} ran {batch}" for rank, batch in sorted(story.parting.batches.items()))
         yield f"their batches parted at engine step {story.parting.step}: {ran}"

@@ -20,11 +20,13 @@ class Format(StrEnum):
 
     CONSOLE = "console"
     MARKDOWN = "markdown"
+    JSON = "json"
 
 
 _FUNCTIONS = {
     Format.CONSOLE: "graphcheck.report.show:on_console",
     Format.MARKDOWN: "graphcheck.report.markdown:print_markdown",
+    Format.JSON: "graphcheck.report.json:print_json",
 }
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 
 from graphcheck.harness.run_folder import RecordedAttempt, Run
 from graphcheck.harness.summary import num_exact
+from graphcheck.schema.run import AttemptFinished
 
 _COUNTS = dict.fromkeys(("exact", "prompts", "replays", "eligible"), "Int64")
 
@@ -28,21 +29,26 @@ def axis_names(run: Run) -> list[str]:
     return list(dict.fromkeys(axis for attempt in run.attempts for axis in attempt.started.attempt.cell.axes))
 
 
+def least_replays(finished: AttemptFinished) -> int | None:
+    """Replays of the rank with fewest; None if any rank could not tell."""
+    replays = [evidence.replays for evidence in finished.facts.evidence.values()]
+    known = [count for count in replays if count is not None]
+    return min(known) if known and len(known) == finished.facts.num_ranks else None
+
+
 def _cell(attempt: RecordedAttempt) -> dict[str, Any]:
     started, finished = attempt.started, attempt.finished
     row: dict[str, Any] = {"key": started.key, **started.attempt.cell.axes}
     row["prompts"] = len(started.workload.requests) if started.workload is not None else None
     if finished is None:
         return row
-    replays = [evidence.replays for evidence in finished.facts.evidence.values()]
-    known = [count for count in replays if count is not None]
     return row | {
         "verdict": finished.verdict.value,
         "green": finished.verdict.is_green,
         "declared_eager": finished.declared_eager,
         "reason": finished.reason,
         "exact": num_exact(finished),
-        "replays": min(known) if known and len(known) == finished.facts.num_ranks else None,
+        "replays": least_replays(finished),
         "eligible": finished.eligible_lane_tokens,
         "seconds": finished.facts.seconds.get("wall"),
     }

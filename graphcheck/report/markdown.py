@@ -18,6 +18,7 @@ from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
 from graphcheck.report.golden import describe_calibration, environment_notes
 from graphcheck.report.limitations import limitations
+from graphcheck.report.provenance import provenance_facts
 from graphcheck.report.public import make_public, this_machine
 from graphcheck.report.tally import evidence_line
 from graphcheck.report.terminal import Terminal, print_line
@@ -92,6 +93,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
         yield "changed", "; ".join(changed)
     yield "backend", words.backend_phrase(summarize(info, run.attempts).backends, num_devices(run))
     yield "environment", ", ".join(f"{name} {value}" for name, value in info.environment.items())
+    yield from provenance_facts(run)
     for name, header in _goldens(run).items():
         model = ", ".join(f"{part} {sha[:SHA_DIGITS]}" for part, sha in header.model.items())
         yield f"model {header.model_name}", f"sha256: {model}; {header.dtype}"
@@ -148,6 +150,7 @@ def _not_plain(run: Run) -> Iterator[str]:
             stories.setdefault(tuple(_story(attempt.finished)), []).append(attempt.started.key)
     if stories:
         lines = [line for story, keys in stories.items() for line in _entry(words.names(keys), story)]
+        lines += words.where_lines(run.info, run.attempts) if run.info.ablation is None else []
         yield f"### Not a plain PASS\n\n{_fenced(lines)}"
 
 

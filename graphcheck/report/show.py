@@ -10,6 +10,7 @@ from graphcheck.report import words
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.console import render
 from graphcheck.report.formats import Format, load_format
+from graphcheck.report.provenance import provenance_notes
 from graphcheck.schema.exit_codes import ExitCode
 
 
@@ -17,13 +18,19 @@ def show(path: Path, console: Console, format_: Format = Format.CONSOLE) -> Exit
     """Prints the report of the run folder `path` and returns the run's exit code.
 
     A note says where a verdict, drawn again from the folder, is another than the recorded one, which is shown;
-    another, whether leaks are unknown.
+    others, where ranks ran different code, whether leaks are unknown, and what `--fail-fast` left out.
 
     Raises:
         RunFolderError: no run folder, or one that is damaged or of another version.
     """
     run = load_run(path)
-    notes = (*run.notes, *contradictions(run), *words.memory_notes(run.attempts))
+    notes = (
+        *run.notes,
+        *contradictions(run),
+        *provenance_notes(run),
+        *words.memory_notes(run.attempts),
+        *words.fail_fast_notes(run.info, run.attempts),
+    )
     return load_format(format_)(replace(run, notes=notes), console)
 
 

@@ -10,10 +10,28 @@ from graphcheck.schema.verdicts import Verdict
 
 _STYLES = {Verdict.PASS: "green", Verdict.UNWITNESSED: "cyan", Verdict.SKIPPED: "yellow"}
 RED = "bold red"
+_UNBOUNDED = 100_000
 
 
 class Terminal(Console):
-    """Standard output, with colour only where it is a terminal."""
+    """Standard output, or error: as wide as the terminal, with colour only where it is one and `NO_COLOR` is unset.
+
+    What is no terminal has no width, so that a table keeps its words, unless `COLUMNS` gives it one.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr)
+        if not self.file.isatty() and not os.environ.get("COLUMNS"):
+            self.width = _UNBOUNDED
+
+    @property
+    def can_redraw(self) -> bool:
+        """True on a terminal that can move its cursor; `FORCE_COLOR`, as CI sets it, makes a pipe none."""
+        return self.file.isatty() and self.is_interactive
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """The cursor is never hidden: nobody would show it again after a kill."""
+        return False
 
     def on_broken_pipe(self) -> None:
         """The reader has gone away (`| head`): what follows is not shown, but the verdict and its exit code stand."""

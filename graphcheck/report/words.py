@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from graphcheck.harness.locus import Locus
+from graphcheck.harness.findings import is_usable
+from graphcheck.harness.locus import Locus, loci
+from graphcheck.harness.patterns import first_tp
 from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.harness.signatures import looks_like, recorded_signatures
 from graphcheck.harness.summary import Summary
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.evidence import Backend
@@ -107,6 +110,12 @@ def locus_lines(found: Sequence[Locus]) -> list[str]:
     ]
 
 
+def where_lines(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> list[str]:
+    """What the red cells of a run have in common: their locus, the first TP size, the fix whose absence they show."""
+    known = recorded_signatures()
+    return [*locus_lines(loci(attempts)), *first_tp(attempts), *looks_like(info, attempts, known)]
+
+
 def backend_phrase(backends: Sequence[Backend], num_devices: int) -> str:
     """What the work ran on, so that a CPU green can never pass for CUDA evidence."""
     if not backends:
@@ -128,6 +137,16 @@ def warnings(environment: Mapping[str, str]) -> list[str]:
     if environment.get("nvidia_devices", "0") != "0" and environment.get("torch_cuda") == "none":
         return [CPU_ONLY_TORCH.format_map(environment)]
     return []
+
+
+def fail_fast_notes(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> list[str]:
+    """Which red cell ended a run with `--fail-fast`, and how many cells it left out."""
+    left_out = len(info.planned) - len(attempts)
+    last = attempts[-1].finished if attempts else None
+    if not info.overrides.get("fail_fast") or not left_out or last is None or is_usable(last):
+        return []
+    rest = f"{left_out} cell{'s' * (left_out > 1)} not run"
+    return [f"--fail-fast: stopped at {last.key}, {last.verdict}; {rest}"]
 
 
 def memory_notes(attempts: Sequence[RecordedAttempt]) -> list[str]:

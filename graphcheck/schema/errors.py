@@ -50,6 +50,10 @@ class RunFolderError(FileError):
     """A run folder that cannot be read or written."""
 
 
+class ProvenanceError(UsageError):
+    """A source tree that is not what was asked for, or a run whose ranks and cells did not run the same code."""
+
+
 class TargetError(GraphcheckError):
     """A target that cannot start at all (before any attempt has a verdict of its own)."""
 

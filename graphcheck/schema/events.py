@@ -6,6 +6,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from graphcheck.schema.base import Record
 from graphcheck.schema.evidence import Evidence
+from graphcheck.schema.provenance import Loaded
 
 EVENTS_VERSION = 1
 
@@ -77,6 +78,14 @@ class EvidenceEvent(Record):
     evidence: Evidence
 
 
+class LoadedEvent(Record):
+    """What a rank has loaded, before its first step; again when its work is done, if that is more by then."""
+
+    event: Literal["loaded"] = "loaded"
+    rank: int
+    loaded: Loaded
+
+
 class ErrorEvent(Record):
     """An error on a rank. `kind` is the class of outcome; `error` the exception's class name.
 
@@ -104,6 +113,7 @@ class ExitEvent(Record):
 
 
 Event = Annotated[
-    PhaseEvent | StepEvent | FinishedEvent | EvidenceEvent | ErrorEvent | ExitEvent, Field(discriminator="event")
+    PhaseEvent | StepEvent | FinishedEvent | EvidenceEvent | LoadedEvent | ErrorEvent | ExitEvent,
+    Field(discriminator="event"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -12,16 +12,17 @@ from graphcheck.schema.evidence import Backend, Evidence
 from graphcheck.schema.golden import Calibration
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.matrix import Matrix
+from graphcheck.schema.provenance import Provenance
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Outcome, Verdict
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 
 
 class RunInfo(Record):
     """`run.json`: written when the run starts, and again, with `ended` and `exit_code`, when it ends."""
 
-    format: int = RUN_FORMAT
+    format: int = Field(default=RUN_FORMAT, description="that the folder is written in")
     graphcheck: str
     command: tuple[str, ...]
     started: str
@@ -33,6 +34,7 @@ class RunInfo(Record):
     fixes_off: tuple[str, ...] = ()
     goldens: dict[str, str] = Field(default_factory=dict, description="model/suite -> golden body sha256")
     environment: dict[str, str] = Field(default_factory=dict)
+    provenance: Provenance
     planned: tuple[str, ...] = Field(default=(), description="attempt keys in order, of repeats the first")
     repeats: int = Field(default=1, ge=1, description="how often each cell ran; not of an ablation's trials")
     ablation: Ablation | None = Field(default=None, description="what an ablation was asked; None for a matrix run")
@@ -138,6 +140,28 @@ class PromptResult(Record):
     near_ties: tuple[NearTie, ...] = ()
 
 
+class Tally(Record):
+    """How many of some tokens are wrong."""
+
+    wrong: int
+    total: int
+
+
+class WrongTokens(Record):
+    """Where decoded tokens are wrong, and where they are right: by lane, by padding, by length of the sequence.
+
+    `shortest` is the length in tokens, prompt included, of the shortest sequence with a wrong last token; `shorter`
+    and `longer` count those below it, and those of that length or more.
+    """
+
+    lanes: dict[int, Tally]
+    padded: Tally
+    full: Tally
+    shortest: int
+    shorter: Tally
+    longer: Tally
+
+
 class AttemptFacts(Record):
     """What supervision recorded about an attempt, apart from its step events (steps/KEY.jsonl)."""
 
@@ -145,6 +169,7 @@ class AttemptFacts(Record):
     exits: tuple[ExitEvent, ...] = ()
     errors: tuple[ErrorEvent, ...] = ()
     evidence: dict[int, Evidence] = Field(default_factory=dict)
+    loaded: dict[int, str] = Field(default_factory=dict, description="rank -> what it had loaded: loaded/NAME.json")
     stall: Stall | None = None
     skipped: str | None = None
     leaked: dict[int, int] | None = Field(
@@ -178,6 +203,7 @@ class AttemptFinished(Record):
     declared_eager: bool = Field(default=False, description="PASS (eager by declaration): not counted as graph-on")
     eligible_lane_tokens: int | None = None
     prompts: tuple[PromptResult, ...] = ()
+    wrong: WrongTokens | None = Field(default=None, description="of an attempt whose tokens are wrong")
     answers_sha: str = Field(default="", description="sha256 of every rank's tokens: tells repeats apart")
     facts: AttemptFacts = AttemptFacts()
     backend: Backend | None = None

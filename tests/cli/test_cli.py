@@ -128,7 +128,7 @@ def test_options_that_do_not_exist_are_exit_2(call: Call, arguments: str) -> Non
 def test_everything_uncaught_is_internal_and_shows_its_traceback() -> None:
     program = """
 import graphcheck.__main__ as entry
-def broken(): raise AssertionError("no such case")
+def broken(**options): raise AssertionError("no such case")
 entry.app = broken
 entry.main()
 """

@@ -33,11 +33,19 @@ def drain(session: WorkerSession, *, until: str = "exit", seconds: float = 120) 
     raise AssertionError(f"no {until} within {seconds} s; last: {events[-1:]}")
 
 
+def wait_until_idle(process: int) -> None:
+    """Returns once the process has used no CPU for half a second: it waits, or is gone; ending takes CPU."""
+    before, used = None, ["0"]
+    while used != before:
+        time.sleep(0.5)
+        before, used = used, Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+
+
 @dataclass(frozen=True)
 class Ended:
     """A worker that ran two passes to its end, with noise on stdout and stderr.
 
-    `idle` is what came between its last event and its release a second later.
+    `idle` is what came after it was done and before it was released.
     """
 
     model_dir: Path
@@ -59,9 +67,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
         session = start(model_dir, folder / "out", passes=2)
     try:
         events = drain(session, until="done")
-        idle = list(session.events(timeout=1.0))
+        wait_until_idle(session._process.pid)
+        idle = list(session.events(timeout=0.1))
         session.release()
-        return Ended(model_dir, folder / "out", events + drain(session), idle)
+        return Ended(model_dir, folder / "out", events + ([] if idle else drain(session)), idle)
     finally:
         session.kill()
 

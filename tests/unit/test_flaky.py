@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from graphcheck.cli.app import app
 from graphcheck.harness.repeats import settle
 from graphcheck.harness.run_folder import Run, contradictions, load_run, rejudge
 from graphcheck.harness.summary import summarize
@@ -111,3 +113,16 @@ def test_the_report_shows_a_place_for_each_cell_not_for_each_run(fake_world: Fak
     assert render(run, Console(file=out, width=120)) is ExitCode.TOKENS
     assert out.getvalue().count("FLAKY  2/3") == 4
     assert "0/4 cells" in out.getvalue()
+
+
+@pytest.mark.parametrize(("repeats", "code", "cells"), [("1", 0, "1/1 cells"), ("2", 1, "0/1 cells")])
+def test_the_command_runs_each_cell_as_often_as_asked(
+    repeats: str, code: int, cells: str, fake_world: FakeWorld
+) -> None:
+    matrix = fake_world.matrix(graph=["on"], settings={"fault": "flaky"})
+    done = CliRunner().invoke(app, ["run", "matrix", str(matrix), "--repeats", repeats])
+    assert (done.exit_code, cells in done.output) == (code, True), done.output
+
+
+def test_fewer_than_one_run_is_refused(fake_world: FakeWorld) -> None:
+    assert CliRunner().invoke(app, ["run", "matrix", "default", "--repeats", "0"]).exit_code == 2

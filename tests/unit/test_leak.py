@@ -74,7 +74,7 @@ def run(
         clock=Clock(world.clock.now, world.clock.sleep),
         device_memory=gpus.read,
     )
-    result = run_matrix(RunRequest(matrix=str(matrix)), lambda record: None, surroundings)
+    result = run_matrix(RunRequest(matrix=str(matrix)), surroundings=surroundings)
     return load_run(result.path), result.exit_code
 
 

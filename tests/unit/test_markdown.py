@@ -14,7 +14,7 @@ from graphcheck.report.tally import evidence_line
 from graphcheck.report.words import RED_BASELINE
 from graphcheck.schema.errors import GoldenCorrupt
 from graphcheck.schema.exit_codes import ExitCode
-from graphcheck.schema.run import AttemptFinished
+from graphcheck.schema.run import AttemptFinished, NearTie
 from graphcheck.schema.verdicts import Outcome, Verdict
 from tests.fake_ablation import ablate_in, scripted
 from tests.fake_world import FakeWorld
@@ -131,12 +131,17 @@ def test_loops_and_near_ties_are_counted(fake_world: FakeWorld) -> None:
     assert finished is not None
     loop, tie = (
         finished.prompts[0].model_copy(update={"loop": 2}),
-        finished.prompts[1].model_copy(update={"outcome": Outcome.NEAR_TIE}),
+        finished.prompts[1].model_copy(
+            update={
+                "outcome": Outcome.NEAR_TIE,
+                "near_ties": tuple(NearTie(step=n, expected=1, got=2, margin_ulp=0.5) for n in (1, 4)),
+            }
+        ),
     )
     run = edited(run, prompts=(loop, tie, finished.prompts[2]))
     assert evidence_line(run.info, run.attempts) == (
         "valid cells 4/4; exact 11/12; request errors 0, time-outs 0, OOMs 0, collapse 0, loops 1, abnormal lengths 0; "
-        "near ties 1"
+        "near ties 2"
     )
 
 

@@ -1,21 +1,31 @@
 """What a near tie is: its units, every condition of the rule, and what a cell may have of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.case import Forced
+from graphcheck.harness.judge import judge
 from graphcheck.harness.near_tie import TieRule, margin_ulp, near_ties, ulp
 from graphcheck.harness.near_tie_budget import ALPHA, over_budget
 from graphcheck.harness.rates import excess
 from graphcheck.harness.run_folder import Run, rejudge
 from graphcheck.harness.transcript import Token, Transcript
 from graphcheck.report.explain import brief, explain
+from graphcheck.schema.attempt import Attempt, Cell
+from graphcheck.schema.base import AxisValue
+from graphcheck.schema.events import StepEvent
+from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import Calibration, GoldenPrompt, GoldenStep
-from graphcheck.schema.run import AttemptFinished
+from graphcheck.schema.matrix import Policy
+from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted
+from graphcheck.schema.suite import Request, Workload
 from graphcheck.schema.verdicts import Outcome, Verdict
 from tests.fake_ablation import ablate_in, scripted
 from tests.fake_world import FakeWorld
+from tests.goldens import golden_of
 from tests.near_ties import MARGIN_ULP, PROMPT, STEP, calibrated, make_unsure
 
 RULE = TieRule("bfloat16", bound=2.0)
@@ -198,3 +208,52 @@ def test_near_ties_are_only_as_good_as_the_forced_pass_that_explains_them(fake_w
     assert trial is not None
     assert trial.verdict is Verdict.TOKENS
     assert trial.reason.startswith("near ties are not explained, since the forced pass ended in VACUOUS: ")
+
+
+def decode(ids: Sequence[int], feed: Sequence[int]) -> list[StepEvent]:
+    """One prompt alone, replayed from its second token on; `feed` is what each step feeds on."""
+    return [
+        StepEvent(
+            rank=0,
+            step=index,
+            phase="decode" if index else "prefill",
+            requests=("a",),
+            index=(index,),
+            argmax=(token,),
+            ids=(fed,),
+            finite=(True,),
+            live=1,
+            bucket=1 if index else None,
+        )
+        for index, (token, fed) in enumerate(zip(ids, feed, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("replayed", "verdict"), [(4, Verdict.PASS), (3, Verdict.VACUOUS), (2, Verdict.VACUOUS)])
+def test_after_a_near_tie_every_token_that_came_had_to_be_replayed(replayed: int, verdict: Verdict) -> None:
+    golden, right, free = golden_of({"a": (1, 2, 3)}), (1, 2, 3), (1, 0, 7, 7, 8)
+    settings: dict[str, AxisValue] = {"graph": "on", "buckets": "1"}
+    attempt = Attempt(cell=Cell(axes=settings))
+    workload = Workload(suite="s", requests=(Request(id="a", prompt_ids=(1,), max_new_tokens=5),))
+    started = AttemptStarted(
+        key="k",
+        attempt=attempt,
+        model="m",
+        suite="s",
+        dtype="float32",
+        settings=settings,
+        workload=workload,
+        calibration=calibration(1, 10).model_copy(update={"bound": 1e9}),
+        at="",
+    )
+
+    def facts(count: int) -> AttemptFacts:
+        evidence = Evidence(captures=1, replays=count, replayed_lane_tokens=count, fallbacks={})
+        return AttemptFacts(num_ranks=1, evidence={0: evidence})
+
+    forced_started = started.model_copy(update={"attempt": attempt.model_copy(update={"feed": "forced"})})
+    fed = decode((1, 0, 3), right)
+    forced = Forced(tuple(fed), judge(forced_started, golden, Policy(), fed, facts(2), ""))
+    finished = judge(started, golden, Policy(), decode(free, free), facts(replayed), "", forced)
+    assert (finished.prompts[0].outcome, finished.verdict) == (Outcome.NEAR_TIE, verdict), finished.reason
+    assert finished.eligible_lane_tokens == len(free) - 1

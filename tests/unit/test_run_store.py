@@ -14,6 +14,7 @@ import pytest
 from graphcheck.harness import run_store
 from graphcheck.harness.execute import Surroundings
 from graphcheck.harness.interrupt import Interrupted
+from graphcheck.harness.observe import Observer
 from graphcheck.harness.request import RunRequest
 from graphcheck.harness.run_folder import Run, load_run, rejudge
 from graphcheck.harness.run_matrix import run_matrix
@@ -97,12 +98,15 @@ def test_the_record_says_what_ran_and_what_changed_it(fake_world: FakeWorld) -> 
 def test_every_record_is_on_disk_before_the_next_thing_happens(fake_world: FakeWorld) -> None:
     seen: list[tuple[str, int]] = []
 
-    def look(record: AttemptStarted | AttemptFinished) -> None:
-        (folder,) = Path("runs").iterdir()
-        lines = (folder / "cells.jsonl").read_text(encoding="utf-8").splitlines()
-        seen.append((json.loads(lines[-1])["record"], len(lines)))
+    class Looking(Observer):
+        def started(self, record: AttemptStarted | AttemptFinished) -> None:
+            (folder,) = Path("runs").iterdir()
+            lines = (folder / "cells.jsonl").read_text(encoding="utf-8").splitlines()
+            seen.append((json.loads(lines[-1])["record"], len(lines)))
 
-    run_matrix(RunRequest(matrix=str(fake_world.matrix(graph=["off", "on"]))), look)
+        finished = started
+
+    run_matrix(RunRequest(matrix=str(fake_world.matrix(graph=["off", "on"]))), Looking())
     assert seen == [("started", 1), ("finished", 2), ("started", 3), ("finished", 4)]
 
 
@@ -177,7 +181,7 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_place(fake_world: Fake
 
 @pytest.mark.parametrize(
     ("content", "rule"),
-    [(None, "cannot be read"), ("{", "not JSON"), ("{}", "format None"), ('{"format": 2}', "format 2")],
+    [(None, "cannot be read"), ("{", "not JSON"), ("{}", "format None"), ('{"format": 99}', "format 99")],
 )
 def test_a_folder_that_is_no_run_is_refused(content: str | None, rule: str, tmp_path: Path) -> None:
     if content is not None:
@@ -201,7 +205,7 @@ def test_an_interrupt_kills_the_session_and_closes_the_records(code: ExitCode, f
     matrix = fake_world.matrix(fault=["none", "hang", "drift"])
     target = RememberingTarget(interrupt)
     request = RunRequest(matrix=str(matrix))
-    result = run_matrix(request, lambda record: None, Surroundings(load_target=lambda name: target))
+    result = run_matrix(request, surroundings=Surroundings(load_target=lambda name: target))
     run = load_run(result.path)
     assert (result.exit_code, run.info.exit_code) == (code, code)
     assert [attempt.finished is not None for attempt in run.attempts] == [True, False]
@@ -234,7 +238,7 @@ def test_an_internal_error_is_recorded(fake_world: FakeWorld) -> None:
 
     request = RunRequest(matrix=str(fake_world.matrix(graph=["on"])), run_dir=Path("out"))
     with pytest.raises(AssertionError, match="no such case"):
-        run_matrix(request, lambda record: None, Surroundings(load_target=lambda name: BrokenTarget()))
+        run_matrix(request, surroundings=Surroundings(load_target=lambda name: BrokenTarget()))
     run = load_run(Path("out"))
     assert (run.info.exit_code, run.info.ended is None) == (ExitCode.INTERNAL, False)
     assert show(Path("out"), Terminal()) is ExitCode.INTERNAL
@@ -248,7 +252,7 @@ def test_a_target_that_is_out_of_disk_costs_the_attempt_alone(fake_world: FakeWo
             return super().start(launch, workload, out_dir)
 
     request = RunRequest(matrix=str(fake_world.matrix(graph=["off", "on"])), run_dir=Path("out"))
-    result = run_matrix(request, lambda record: None, Surroundings(load_target=lambda name: FullTarget()))
+    result = run_matrix(request, surroundings=Surroundings(load_target=lambda name: FullTarget()))
     assert result.exit_code is ExitCode.CRASH
     full, other = finished(load_run(Path("out")))
     assert (full.verdict, other.verdict) == (Verdict.CRASH, Verdict.PASS)

@@ -27,7 +27,9 @@ def main() -> None:
     importlib.import_module("torch._dynamo")
 
     from graphcheck.targets.bundled.rank import RankFiles, run_rank
+    from graphcheck.targets.loaded import loaded
 
+    loaded()
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)
     signal.set_wakeup_fd(wakeup_write)

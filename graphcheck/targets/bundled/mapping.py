@@ -9,8 +9,19 @@ from graphcheck.engine.device import Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import RequestError
 from graphcheck.engine.events import FinishReport, StepReport
-from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, FinishedEvent, Phase, PhaseEvent, StepEvent
+from graphcheck.schema.events import (
+    ErrorEvent,
+    Event,
+    EvidenceEvent,
+    FinishedEvent,
+    LoadedEvent,
+    Phase,
+    PhaseEvent,
+    StepEvent,
+)
 from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
+from graphcheck.schema.provenance import Loaded
+from graphcheck.targets.loaded import loaded
 
 
 class EventWriter:
@@ -21,6 +32,7 @@ class EventWriter:
         self._born = self._entered = time.monotonic()
         self._phase: Phase = "start"
         self._seconds: dict[str, float] = {}
+        self._loaded: Loaded | None = None
         self.run = 0
         """Which pass over the suite is running."""
 
@@ -62,6 +74,13 @@ class EventWriter:
                 traceback="".join(traceback.format_exception(error)),
             )
         )
+
+    def loaded(self) -> None:
+        """What this process has loaded by now, unless that was said already."""
+        now = loaded()
+        if now != self._loaded:
+            self._loaded = now
+            self._write(LoadedEvent(rank=self._rank, loaded=now))
 
     def evidence(self, engine: Engine, device: Device, host_memory_bytes: int) -> None:
         """The rank's counters, once its work is done."""

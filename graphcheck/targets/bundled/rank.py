@@ -107,9 +107,11 @@ def work(
         engine.load()
         _enter("capture", journal, events)
         engine.capture()
+        events.loaded()
         for run in range(job.workload.passes):
             events.run = run
             engine.run(_requests(job.workload), events.report)
+        events.loaded()
         events.evidence(engine, device, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         events.phase("done")
         journal.phase("done")

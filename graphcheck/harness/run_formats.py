@@ -1,0 +1,33 @@
+"""Owns bringing records of run folders of earlier formats up to today's, one format at a time, as plain dicts.
+
+Whoever changes what a record holds raises RUN_FORMAT, adds a function here, and records a folder of the new format for
+the tests (`python -m tests.record_run`).
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from graphcheck.schema.run import RUN_FORMAT
+
+Fields = dict[str, Any]
+Kind = Literal["run", "cell", "step"]
+"""`run.json`, a line of `cells.jsonl`, a line of `steps/KEY.jsonl`."""
+
+
+def _without_provenance(run: Fields) -> Fields:
+    """Format 1 did not say where the code came from."""
+    return run | {"provenance": {"source": {"folder": "", "note": "not recorded"}}}
+
+
+UPGRADES: dict[int, dict[Kind, Callable[[Fields], Fields]]] = {1: {"run": _without_provenance}}
+"""Format -> kind -> what makes a record of that format one of the next; a kind that is not named stays as it is."""
+
+READABLE = range(min(UPGRADES), RUN_FORMAT + 1)
+
+
+def upgraded(fields: Fields, kind: Kind, written_in: int) -> Fields:
+    """The record as today's format has it; `run.json` keeps the number of the format that its folder is written in."""
+    for number in range(written_in, RUN_FORMAT):
+        upgrade = UPGRADES[number].get(kind)
+        fields = upgrade(fields) if upgrade is not None else fields
+    return fields
