@@ -10,5 +10,5 @@ def artefacts(run: Path) -> Iterator[str]:
     """A line for each thing in the run folder: a file, or a folder with the number of files below it."""
     for path in sorted(run.iterdir()):
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-        size = f"{sum(file.stat().st_size for file in files) / _BYTES_PER_KB:.1f} kB"
-        yield f"kept: {path}, {size}" if path.is_file() else f"kept: {path}/, {len(files)} files, {size}"
+        what = str(path) if path.is_file() else f"{path}/, {len(files)} file{'s' * (len(files) != 1)}"
+        yield f"kept: {what}, {sum(file.stat().st_size for file in files) / _BYTES_PER_KB:.1f} kB"

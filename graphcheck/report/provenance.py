@@ -48,15 +48,21 @@ def provenance_facts(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def provenance_notes(run: Run) -> Iterator[str]:
-    """Where ranks or cells of a run did not run the same code, drawn from what is recorded of each."""
+    """Where ranks or cells of a run did not run the same code, or nobody can tell; drawn from what each had loaded."""
     code = SameCode()
+    unread: set[str] = set()
     for attempt in (*run.every, *run.forced.values()):
         facts = attempt.finished.facts if attempt.finished is not None else None
         for rank, name in facts.loaded.items() if facts is not None else ():
+            who = f"rank {rank} of {attempt.started.key}"
             try:
-                code.see(f"rank {rank} of {attempt.started.key}", run.loaded(name))
+                loaded = run.loaded(name)
             except RunFolderError as error:
-                yield f"what rank {rank} of {attempt.started.key} had loaded is unknown: {error}"
+                yield f"what {who} had loaded is unknown: {error}"
+                continue
+            code.see(who, loaded)
+            unread |= {loaded.note} - {""}
+    yield from (f"native libraries are not compared between ranks: {note}" for note in sorted(unread))
     if code.difference is not None:
         yield f"{code.difference}: {RULE}"
 

@@ -119,6 +119,16 @@ def test_a_rank_with_another_library_is_named_even_if_that_hung_the_run(fake_wor
     assert attempt.finished.verdict is Verdict.HANG
 
 
+def test_libraries_that_nobody_could_read_are_noted_once(
+    fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unread = Loaded(libraries={"libnccl.so.2": Library()}, note="build-ids unknown: no elftools")
+    assert run(fake_world, lambda cell, rank: unread) is ExitCode.PASS
+    show(Path("out"), Console(width=300))
+    shown = capsys.readouterr().out
+    assert shown.count("native libraries are not compared between ranks: build-ids unknown: no elftools") == 1
+
+
 def test_a_record_of_what_was_loaded_that_is_gone_is_noted(
     fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
 ) -> None:
