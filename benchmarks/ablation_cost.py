@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.records.run_folder import Run, load_run
 
 
 def run_once(*command: str) -> tuple[float, Run]:

@@ -11,8 +11,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from graphcheck.harness.findings import find
-from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.judging.findings import find
+from graphcheck.harness.records.run_folder import load_run
 
 
 def table(run_dir: Path) -> dict[str, dict[str, object]]:

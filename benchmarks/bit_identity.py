@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.records.run_folder import Run, load_run
 
 
 def distinct_logits(run: Run) -> dict[tuple[str, int, int], set[str]]:

@@ -12,7 +12,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.records.run_folder import load_run
 
 
 def step_ms(breadcrumbs: str, options: list[str]) -> dict[str, float]:

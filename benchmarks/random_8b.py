@@ -20,8 +20,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from graphcheck.harness.limits import Limits
-from graphcheck.harness.supervise import supervise
+from graphcheck.harness.running.limits import Limits
+from graphcheck.harness.running.supervise import supervise
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.events import Event, StepEvent

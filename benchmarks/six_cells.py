@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.records.run_folder import Run, load_run
 
 PARTS = ("start", "load", "capture", "prefill", "decode")
 

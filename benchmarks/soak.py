@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.records.run_folder import load_run
 from graphcheck.schema.errors import RunFolderError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.shipped import golden_dir

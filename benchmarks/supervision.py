@@ -26,11 +26,11 @@ from graphcheck.engine.engine import Engine
 from graphcheck.engine.journal import JournalMemory
 from graphcheck.engine.rendezvous import Rendezvous
 from graphcheck.engine.request import Request
-from graphcheck.harness.execute import Execution, Surroundings
-from graphcheck.harness.observe import UNOBSERVED
-from graphcheck.harness.prepare import Ready, prepare
-from graphcheck.harness.request import Plan, RunRequest, make_plan
-from graphcheck.harness.run_store import RunStore
+from graphcheck.harness.planning.prepare import Ready, prepare
+from graphcheck.harness.planning.request import Plan, RunRequest, make_plan
+from graphcheck.harness.records.run_store import RunStore
+from graphcheck.harness.running.execute import Execution, Surroundings
+from graphcheck.harness.running.observe import UNOBSERVED
 from graphcheck.targets.registry import load_target
 
 COLLECTIVES = 500

@@ -4,7 +4,7 @@ import sys
 import traceback
 
 from graphcheck.cli.app import app
-from graphcheck.harness.interrupt import Interrupted, raise_on_signals
+from graphcheck.harness.running.interrupt import Interrupted, raise_on_signals
 from graphcheck.schema.errors import GraphcheckError
 from graphcheck.schema.exit_codes import ExitCode
 

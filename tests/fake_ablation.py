@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphcheck.harness.ablate import AblateRequest, ablate
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.findings import find
-from graphcheck.harness.observe import Observer
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import Run, load_run
-from graphcheck.harness.supervise import Clock
+from graphcheck.harness.judging.findings import find
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records.run_folder import Run, load_run
+from graphcheck.harness.running.ablate import AblateRequest, ablate
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.observe import Observer
+from graphcheck.harness.running.supervise import Clock
 from graphcheck.schema.ablation import FixFinding
 from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.base import AxisValue

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.golden_store import write_golden
-from graphcheck.harness.model_folder import open_model
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import Run, load_run
-from graphcheck.harness.run_matrix import run_matrix
-from graphcheck.harness.suite_file import load_suite
-from graphcheck.harness.supervise import Clock
+from graphcheck.harness.golden.store import write_golden
+from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.records.run_folder import Run, load_run
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.run_matrix import run_matrix
+from graphcheck.harness.running.supervise import Clock
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.targets.fake import FakeTarget

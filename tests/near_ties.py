@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphcheck.harness.golden_calibrate import Calibrated, calibrate
-from graphcheck.harness.golden_store import read_golden, write_golden
-from graphcheck.harness.request import RunRequest
+from graphcheck.harness.golden.calibrate import Calibrated, calibrate
+from graphcheck.harness.golden.store import read_golden, write_golden
+from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.golden import GoldenStep
 from tests.fake_world import FakeWorld
 

@@ -12,8 +12,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_matrix import run_matrix
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.schema.run import RUN_FORMAT
 from tests.fake_ablation import ablate_in
 from tests.fake_loading import LoadingTarget

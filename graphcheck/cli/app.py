@@ -130,7 +130,7 @@ def run_matrix(
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Run every cell of a matrix and compare each prompt with its golden."""
-    from graphcheck.harness.request import RunRequest
+    from graphcheck.harness.planning.request import RunRequest
     from graphcheck.report.listing import list_run
     from graphcheck.report.live import run_and_report
     from graphcheck.report.terminal import Terminal
@@ -189,8 +189,8 @@ def ablate(
     format_: ReportFormat = Format.CONSOLE,
 ) -> None:
     """Switch one fix off at a time: see the hang or the drift, and which fixes are proven necessary."""
-    from graphcheck.harness.ablate import AblateRequest
-    from graphcheck.harness.request import RunRequest
+    from graphcheck.harness.planning.request import RunRequest
+    from graphcheck.harness.running.ablate import AblateRequest
     from graphcheck.report.listing import list_ablation
     from graphcheck.report.live import ablate_and_report
     from graphcheck.report.terminal import Terminal
@@ -236,7 +236,7 @@ def doctor(
 ) -> None:
     """Show this machine, which cells of a matrix it can run, and why not the others. Runs nothing."""
     from graphcheck.harness.doctor import diagnose
-    from graphcheck.harness.inventory import take_inventory
+    from graphcheck.harness.running.inventory import take_inventory
     from graphcheck.report.doctor import print_diagnosis
     from graphcheck.report.terminal import Terminal
 

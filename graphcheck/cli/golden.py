@@ -35,9 +35,9 @@ def regen(matrix: MatrixName = None, model: Model = None, golden_dir: GoldenDir 
 
     With CI set in the environment, nothing is written unless a matrix or a model is named.
     """
-    from graphcheck.harness.golden_pending import may_write
-    from graphcheck.harness.regen_matrix import regen_matrix
-    from graphcheck.harness.request import RunRequest
+    from graphcheck.harness.golden.pending import may_write
+    from graphcheck.harness.golden.regen_matrix import regen_matrix
+    from graphcheck.harness.planning.request import RunRequest
     from graphcheck.report.golden import print_filed
     from graphcheck.report.terminal import Terminal
 
@@ -59,9 +59,9 @@ def calibrate(
     Every cell of the matrix runs, all fixes on, fed with its golden's tokens. With CI set in the environment, nothing
     is written unless a matrix or a model is named.
     """
-    from graphcheck.harness.golden_calibrate import calibrate as calibrate_matrix
-    from graphcheck.harness.golden_pending import may_write
-    from graphcheck.harness.request import RunRequest
+    from graphcheck.harness.golden.calibrate import calibrate as calibrate_matrix
+    from graphcheck.harness.golden.pending import may_write
+    from graphcheck.harness.planning.request import RunRequest
     from graphcheck.report.golden import print_calibrated
     from graphcheck.report.terminal import Terminal
 
@@ -73,7 +73,7 @@ def calibrate(
 @golden_app.command("diff")
 def diff(paths: Paths = None, golden_dir: GoldenDir = None) -> None:
     """Show what pending goldens would change: per prompt the first step, both texts and the margins."""
-    from graphcheck.harness.golden_pending import find_pending
+    from graphcheck.harness.golden.pending import find_pending
     from graphcheck.report.golden import print_diff
     from graphcheck.report.terminal import Terminal
 
@@ -93,10 +93,10 @@ def accept(
 
     If other packages made it, the engine first runs one cell against the old golden, which tells what moved.
     """
-    from graphcheck.harness.golden_accept import accept as accept_pending
-    from graphcheck.harness.golden_accept import checked_reason
-    from graphcheck.harness.golden_check import known_matrices
-    from graphcheck.harness.golden_pending import find_pending
+    from graphcheck.harness.golden.accept import accept as accept_pending
+    from graphcheck.harness.golden.accept import checked_reason
+    from graphcheck.harness.golden.check import known_matrices
+    from graphcheck.harness.golden.pending import find_pending
     from graphcheck.report.golden import print_accepted
     from graphcheck.report.terminal import Terminal
 
@@ -108,8 +108,8 @@ def accept(
 @golden_app.command("reject")
 def reject(paths: Paths = None, golden_dir: GoldenDir = None) -> None:
     """Throw pending goldens away."""
-    from graphcheck.harness.golden_accept import reject as reject_pending
-    from graphcheck.harness.golden_pending import find_pending
+    from graphcheck.harness.golden.accept import reject as reject_pending
+    from graphcheck.harness.golden.pending import find_pending
     from graphcheck.report.golden import print_rejected
     from graphcheck.report.terminal import Terminal
 
@@ -121,7 +121,7 @@ def reject(paths: Paths = None, golden_dir: GoldenDir = None) -> None:
 @golden_app.command("check")
 def check(golden_dir: GoldenDir = None, matrix: Matrices = None) -> None:
     """Check that every golden is readable, current and used, and that every matrix has its goldens; else exit 6."""
-    from graphcheck.harness.golden_check import check_goldens, known_matrices
+    from graphcheck.harness.golden.check import check_goldens, known_matrices
     from graphcheck.report.golden import print_checked
     from graphcheck.report.terminal import Terminal
 
@@ -131,7 +131,7 @@ def check(golden_dir: GoldenDir = None, matrix: Matrices = None) -> None:
 @golden_app.command("list")
 def list_(golden_dir: GoldenDir = None, matrix: Matrices = None) -> None:
     """List goldens: what they hold, what made them, which matrices use them."""
-    from graphcheck.harness.golden_check import known_matrices, list_goldens
+    from graphcheck.harness.golden.check import known_matrices, list_goldens
     from graphcheck.report.golden import print_listed
     from graphcheck.report.terminal import Terminal
 

@@ -13,7 +13,7 @@ Allow = Annotated[
 
 def provenance(base: Base = None, allow: Allow = None) -> None:
     """Show where the code comes from: commits, uncommitted changes. Runs nothing; every run records the same."""
-    from graphcheck.harness.provenance import provenance as find_provenance
+    from graphcheck.harness.records.provenance import provenance as find_provenance
     from graphcheck.report.provenance import print_provenance
     from graphcheck.report.terminal import Terminal
 

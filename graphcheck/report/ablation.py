@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.findings import ablation_exit_code, baseline, find, red_baseline
-from graphcheck.harness.run_folder import Run
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.judging.findings import ablation_exit_code, baseline, find, red_baseline
+from graphcheck.harness.records.run_folder import Run
+from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.console import num_devices
 from graphcheck.report.explain import explain

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.run_folder import Run
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.records.run_folder import Run
+from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.explain import explain
 from graphcheck.report.frames import axis_names, cells_frame

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from graphcheck.harness.patterns import patterns
+from graphcheck.harness.judging.patterns import patterns
 from graphcheck.schema.run import AttemptFinished, PromptResult
 from graphcheck.schema.verdicts import Outcome, Verdict
 

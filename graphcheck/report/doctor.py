@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from graphcheck.harness.devices import count_in
 from graphcheck.harness.doctor import Diagnosis, MatrixCheck
-from graphcheck.harness.environment import environment
+from graphcheck.harness.records.environment import environment
+from graphcheck.harness.running.devices import count_in
 from graphcheck.report import words
 from graphcheck.report.terminal import RED, print_line
 from graphcheck.schema.errors import DeviceError

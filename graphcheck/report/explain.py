@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from graphcheck.harness.death import describe_exit, first_line, is_bad
-from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.harness.judging.death import describe_exit, first_line, is_bad
+from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.report.differences import differences, near_tie_lines
 from graphcheck.schema.events import ErrorEvent
 from graphcheck.schema.journal import Journal, Tag

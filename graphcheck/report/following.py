@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from graphcheck.harness.limits import STEPPING
-from graphcheck.harness.observe import Observer, Progress
-from graphcheck.harness.summary import num_exact
+from graphcheck.harness.records.summary import num_exact
+from graphcheck.harness.running.limits import STEPPING
+from graphcheck.harness.running.observe import Observer, Progress
 from graphcheck.schema.attempt import FORCED_SUFFIX
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 

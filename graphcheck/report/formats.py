@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from graphcheck.harness.run_folder import Run
+    from graphcheck.harness.records.run_folder import Run
     from graphcheck.schema.exit_codes import ExitCode
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from graphcheck.harness.run_folder import RecordedAttempt, Run
-from graphcheck.harness.summary import num_exact
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.summary import num_exact
 from graphcheck.schema.run import AttemptFinished
 
 _COUNTS = dict.fromkeys(("exact", "prompts", "replays", "eligible"), "Int64")

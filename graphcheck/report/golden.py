@@ -7,12 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.golden_calibrate import Calibrated
-from graphcheck.harness.golden_check import Checked, Listed
-from graphcheck.harness.golden_moved import Movement
-from graphcheck.harness.golden_pending import Filed, Pending, State
-from graphcheck.harness.golden_review import ChangeKind, PromptChange, Review, version_changes
-from graphcheck.harness.run_folder import Run
+from graphcheck.harness.golden.calibrate import Calibrated
+from graphcheck.harness.golden.check import Checked, Listed
+from graphcheck.harness.golden.moved import Movement
+from graphcheck.harness.golden.pending import Filed, Pending, State
+from graphcheck.harness.golden.review import ChangeKind, PromptChange, Review, version_changes
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.terminal import RED, print_line
 from graphcheck.schema.errors import GoldenError
 from graphcheck.schema.exit_codes import ExitCode

@@ -4,9 +4,9 @@ from typing import Any
 
 from rich.console import Console
 
-from graphcheck.harness.findings import ablation_exit_code, find, is_usable, red_baseline
-from graphcheck.harness.run_folder import RecordedAttempt, Run
-from graphcheck.harness.summary import num_exact, summarize
+from graphcheck.harness.judging.findings import ablation_exit_code, find, is_usable, red_baseline
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.summary import num_exact, summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
 from graphcheck.report.console import num_devices

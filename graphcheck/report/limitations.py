@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from graphcheck.harness.findings import red_baseline
-from graphcheck.harness.run_folder import RecordedAttempt, Run
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.judging.findings import red_baseline
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
 from graphcheck.report.console import num_devices

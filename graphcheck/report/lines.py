@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from graphcheck.harness.observe import Progress
+from graphcheck.harness.running.observe import Progress
 from graphcheck.report.following import Following, Now, Row, ending
 from graphcheck.report.terminal import print_line, style_of
 from graphcheck.schema.run import AttemptFinished

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from graphcheck.harness.ablate import AblateRequest, plan_ablation
-from graphcheck.harness.devices import devices_needed
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.prepare import Ready, Unready, prepare
-from graphcheck.harness.request import RunRequest, make_plan
-from graphcheck.harness.run_matrix import with_repeats
+from graphcheck.harness.planning.prepare import Ready, Unready, prepare
+from graphcheck.harness.planning.request import RunRequest, make_plan
+from graphcheck.harness.running.ablate import AblateRequest, plan_ablation
+from graphcheck.harness.running.devices import devices_needed
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.run_matrix import with_repeats
 from graphcheck.report.formats import Format
 from graphcheck.report.terminal import print_line, style_of
 from graphcheck.schema.base import AxisValue, Record

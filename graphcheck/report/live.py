@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphcheck.harness.ablate import AblateRequest, ablate
-from graphcheck.harness.environment import environment
-from graphcheck.harness.observe import Observer
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_matrix import RunResult, run_matrix
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records.environment import environment
+from graphcheck.harness.running.ablate import AblateRequest, ablate
+from graphcheck.harness.running.observe import Observer
+from graphcheck.harness.running.run_matrix import RunResult, run_matrix
 from graphcheck.report import words
 from graphcheck.report.artefacts import artefacts
 from graphcheck.report.formats import Format

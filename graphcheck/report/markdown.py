@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from graphcheck.harness.findings import ablation_exit_code, find, red_baseline
-from graphcheck.harness.run_folder import RecordedAttempt, Run
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.judging.findings import ablation_exit_code, find, red_baseline
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import audited, describe_effect, not_run, without_trials
 from graphcheck.report.console import num_devices

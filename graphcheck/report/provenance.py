@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from rich.console import Console
 
 import graphcheck
-from graphcheck.harness.run_folder import Run
-from graphcheck.harness.same_code import RULE, SameCode
+from graphcheck.harness.records.run_folder import Run
+from graphcheck.harness.running.same_code import RULE, SameCode
 from graphcheck.report.terminal import print_line
 from graphcheck.schema.errors import RunFolderError
 from graphcheck.schema.provenance import Provenance, Tree

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from graphcheck.harness.observe import Progress
+from graphcheck.harness.running.observe import Progress
 from graphcheck.report.following import Following, Now, Row, ending
 from graphcheck.report.terminal import style_of
 from graphcheck.schema.run import AttemptFinished, AttemptStarted

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from graphcheck.harness.run_folder import RecordedAttempt
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.records.run_folder import RecordedAttempt
+from graphcheck.harness.records.summary import summarize
 from graphcheck.schema.run import AttemptFinished, RunInfo
 from graphcheck.schema.verdicts import Outcome, Verdict
 

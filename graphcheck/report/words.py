@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from graphcheck.harness.findings import is_usable
-from graphcheck.harness.locus import Locus, loci
-from graphcheck.harness.patterns import first_tp
-from graphcheck.harness.run_folder import RecordedAttempt
-from graphcheck.harness.signatures import looks_like, recorded_signatures
-from graphcheck.harness.summary import Summary
+from graphcheck.harness.judging.findings import is_usable
+from graphcheck.harness.judging.locus import Locus, loci
+from graphcheck.harness.judging.patterns import first_tp
+from graphcheck.harness.judging.signatures import looks_like, recorded_signatures
+from graphcheck.harness.records.run_folder import RecordedAttempt
+from graphcheck.harness.records.summary import Summary
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import MEANING, ExitCode

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 import graphcheck
-from graphcheck.harness.run_folder import Run, load_run
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.schema.run import AttemptFinished
 
 ROOT = Path(graphcheck.__file__).parents[1]

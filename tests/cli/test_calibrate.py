@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.findings import find
+from graphcheck.harness.judging.findings import find
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.verdicts import Outcome, Verdict
 from tests.cli.conftest import Program

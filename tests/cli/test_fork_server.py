@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from graphcheck.harness.limits import Limits
+from graphcheck.harness.running.limits import Limits
 from graphcheck.schema.verdicts import Verdict
 from tests.cli.program import Done, descendants, finish, is_alive, start, wait_until
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
-from graphcheck.harness import regen_matrix
-from graphcheck.harness.golden_store import read_golden, write_golden
+from graphcheck.harness.golden import regen_matrix
+from graphcheck.harness.golden.store import read_golden, write_golden
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.golden import GoldenStep
 from tests.cli.conftest import Program

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness import interrupt
+from graphcheck.harness.running import interrupt
 from tests.cli.program import ENVIRONMENT
 from tests.fake_world import FakeWorld
 
 STUBBORN = """\
 import sys, time
-from graphcheck.harness import interrupt
+from graphcheck.harness.running import interrupt
 from graphcheck.targets.fake import FakeSession
 def kill(session):
     print("killing", flush=True)

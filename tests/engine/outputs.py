@@ -9,8 +9,8 @@ from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import RequestError
 from graphcheck.engine.events import FinishReport, StepReport
 from graphcheck.engine.request import Request
-from graphcheck.harness.limits import Limits
-from graphcheck.harness.supervise import supervise
+from graphcheck.harness.running.limits import Limits
+from graphcheck.harness.running.supervise import supervise
 from graphcheck.schema.attempt import Attempt, Cell, Delay
 from graphcheck.schema.events import Event, StepEvent
 from graphcheck.schema.run import AttemptFacts

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import graphcheck
-from graphcheck.harness.limits import Limits
-from graphcheck.harness.same_code import SameCode
-from graphcheck.harness.supervise import supervise
+from graphcheck.harness.running.limits import Limits
+from graphcheck.harness.running.same_code import SameCode
+from graphcheck.harness.running.supervise import supervise
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.events import Event, LoadedEvent, StepEvent

@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from graphcheck.harness.golden_pending import GoldenPlace, State
-from graphcheck.harness.golden_regen import regen
-from graphcheck.harness.golden_store import load_golden
-from graphcheck.harness.matrix_file import load_matrix
-from graphcheck.harness.plan import PlannedAttempt, plan_attempts
+from graphcheck.harness.golden.pending import GoldenPlace, State
+from graphcheck.harness.golden.regen import regen
+from graphcheck.harness.golden.store import load_golden
+from graphcheck.harness.planning.matrix_file import load_matrix
+from graphcheck.harness.planning.plan import PlannedAttempt, plan_attempts
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import ErrorEvent, Event, FinishedEvent, StepEvent

@@ -3,22 +3,25 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from graphcheck.harness.golden_pending import GoldenPlace
-from graphcheck.harness.golden_regen import regen
-from graphcheck.harness.matrix_file import load_matrix
-from graphcheck.harness.plan import plan_attempts
+from graphcheck.harness.golden.pending import GoldenPlace
+from graphcheck.harness.golden.regen import regen
+from graphcheck.harness.planning.matrix_file import load_matrix
+from graphcheck.harness.planning.plan import plan_attempts
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, FinishedEvent, StepEvent
 from graphcheck.targets.registry import load_target
 from graphcheck.targets.transformers.target import WorkerSession
 from tests.engine.reference import REQUESTS, ids, of, run_inline, start
 from tests.tiny_model import make_tiny_llama
+
+MISSING = "model.layers.1.mlp.up_proj.weight"
 
 
 def drain(session: WorkerSession, *, until: str = "exit", seconds: float = 120) -> list[Event]:
@@ -42,41 +45,56 @@ def wait_until_idle(process: int) -> None:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A worker that ran two passes to its end, with noise on stdout and stderr.
+class Workers:
+    """One that prints as it starts and runs two passes, one whose model lacks a weight, one to be orphaned."""
 
-    `idle` is what came after it was done and before it was released.
-    """
-
-    model_dir: Path
-    out_dir: Path
-    events: list[Event]
-    idle: list[Event]
+    folder: Path
+    noisy: WorkerSession
+    broken: WorkerSession
+    orphan: WorkerSession
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """All at once, since each takes seconds to import its libraries and a core of its own is as good."""
     folder = tmp_path_factory.mktemp("reference")
+    sound, broken = (make_tiny_llama(folder / name) for name in ("sound", "broken"))
+    weights = load_file(broken / "model.safetensors")
+    del weights[MISSING]
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
     (folder / "site").mkdir()
     noise = "import os\nos.write(1, b'noise\\n')\nos.write(2, b'more\\n')\n"
     (folder / "site" / "sitecustomize.py").write_text(noise)
     path = os.pathsep.join([str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    model_dir = make_tiny_llama(folder / "tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
-        session = start(model_dir, folder / "out", passes=2)
-    try:
-        events = drain(session, until="done")
-        wait_until_idle(session._process.pid)
-        idle = list(session.events(timeout=0.1))
-        session.release()
-        return Ended(model_dir, folder / "out", events + ([] if idle else drain(session)), idle)
-    finally:
+        noisy = start(sound, folder / "noisy", passes=2)
+    others = [start(model_dir, folder / f"out-{number}") for number, model_dir in enumerate((broken, sound))]
+    yield Workers(folder, noisy, *others)
+    for session in (noisy, *others):
         session.kill()
 
 
+@dataclass(frozen=True)
+class Ended:
+    """What came until the worker was done, while it waited to be released, and then."""
+
+    working: list[Event]
+    waiting: list[Event]
+    released: list[Event]
+
+
+@pytest.fixture(scope="module")
+def ended(workers: Workers) -> Ended:
+    working = drain(workers.noisy, until="done")
+    wait_until_idle(workers.noisy._process.pid)
+    waiting = list(workers.noisy.events(timeout=0.1))
+    workers.noisy.release()
+    return Ended(working, waiting, [] if waiting else drain(workers.noisy))
+
+
 def test_what_the_worker_reports(ended: Ended) -> None:
-    events = ended.events
+    events = ended.working
     phases = [event.phase for event in events if event.event == "phase"]
     assert phases == ["start", "load", *["prefill", "decode"] * 4, "done"]
     steps = of(StepEvent, events)
@@ -97,34 +115,29 @@ def test_what_the_worker_reports(ended: Ended) -> None:
     [evidence] = [event.evidence for event in of(EvidenceEvent, events)]
     assert (evidence.captures, evidence.replays, evidence.eager_lane_tokens) == (0, 0, 2 * (11 + 4))
     assert evidence.backend.graph is None
-    assert events[-1] == ExitEvent(rank=0, status=0)
 
 
-def test_its_numbers_are_those_of_the_same_worker_in_this_process(ended: Ended, tmp_path: Path) -> None:
-    inline = of(StepEvent, run_inline(ended.model_dir, tmp_path, passes=2))
-    assert [(step.ids, step.top) for step in of(StepEvent, ended.events)] == [(step.ids, step.top) for step in inline]
+def test_its_numbers_are_those_of_the_same_worker_in_this_process(
+    workers: Workers, ended: Ended, tmp_path: Path
+) -> None:
+    inline = of(StepEvent, run_inline(workers.folder / "sound", tmp_path, passes=2))
+    assert [(step.ids, step.top) for step in of(StepEvent, ended.working)] == [(step.ids, step.top) for step in inline]
 
 
 def test_the_worker_stays_until_it_is_released(ended: Ended) -> None:
-    assert ended.idle == []
-    assert ended.events[-1] == ExitEvent(rank=0, status=0)
+    assert ended.waiting == []
+    assert ended.released == [ExitEvent(rank=0, status=0)]
 
 
-def test_what_libraries_print_stays_out_of_the_events(ended: Ended) -> None:
-    assert (ended.out_dir / "rank0.log").read_text().startswith("noise\nmore\n")
+def test_what_libraries_print_stays_out_of_the_events(workers: Workers, ended: Ended) -> None:
+    assert (workers.folder / "noisy" / "rank0.log").read_text().startswith("noise\nmore\n")
 
 
-def test_a_weight_that_is_missing_is_an_error_and_never_invented(tmp_path: Path) -> None:
-    model_dir = make_tiny_llama(tmp_path / "tiny")
-    weights = load_file(model_dir / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, model_dir / "model.safetensors", metadata={"format": "pt"})
-    session = start(model_dir, tmp_path / "out")
-    events = drain(session)
-    session.kill()
+def test_a_weight_that_is_missing_is_an_error_and_never_invented(workers: Workers) -> None:
+    events = drain(workers.broken)
     [error] = of(ErrorEvent, events)
     assert (error.kind, error.phase, error.error) == ("crash", "load", "ValueError")
-    assert "model.layers.1.mlp.up_proj.weight" in error.message
+    assert MISSING in error.message
     assert events[-1] == ExitEvent(rank=0, status=1)
 
 
@@ -137,12 +150,10 @@ def test_a_killed_worker_is_gone_and_says_nothing_more(tmp_path: Path) -> None:
     session.release()
 
 
-def test_a_worker_whose_parent_is_gone_leaves_by_itself(tmp_path: Path) -> None:
-    session = start(make_tiny_llama(tmp_path / "tiny"), tmp_path / "out")
-    drain(session, until="load")
-    session._stdin.close()  # what the kernel does for a parent that was killed
-    assert drain(session)[-1] == ExitEvent(rank=0, status=1)
-    session.kill()
+def test_a_worker_whose_parent_is_gone_leaves_by_itself(workers: Workers) -> None:
+    drain(workers.orphan, until="load")
+    workers.orphan._stdin.close()  # what the kernel does for a parent that was killed
+    assert drain(workers.orphan)[-1] == ExitEvent(rank=0, status=1)
 
 
 def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.interrupt import Interrupted
-from graphcheck.harness.run_folder import rejudge
-from graphcheck.harness.story import DIVERGED, MISMATCHED
+from graphcheck.harness.judging.story import DIVERGED, MISMATCHED
+from graphcheck.harness.records.run_folder import rejudge
+from graphcheck.harness.running.interrupt import Interrupted
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.words import RED_BASELINE
 from graphcheck.schema.ablation import Finding

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.run_folder import load_run
+from graphcheck.harness.records.run_folder import load_run
 from tests.fake_world import FakeWorld
 from tests.in_process import make_call
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from graphcheck.harness.compare import compare
-from graphcheck.harness.transcript import Token, Transcript, transcripts
+from graphcheck.harness.judging.compare import compare
+from graphcheck.harness.judging.transcript import Token, Transcript, transcripts
 from graphcheck.schema.events import ErrorEvent, StepEvent
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.schema.run import PromptResult

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.eligible import eligible_lane_tokens, is_oversize, largest_bucket
+from graphcheck.harness.judging.eligible import eligible_lane_tokens, is_oversize, largest_bucket
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.suite import Request, Workload

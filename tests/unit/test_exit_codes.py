@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.run_folder import Run
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.schema.exit_codes import MEANING, ExitCode, worst
 from graphcheck.schema.run import AttemptFinished
 from graphcheck.schema.verdicts import Outcome, Verdict

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphcheck.harness.findings import find
+from graphcheck.harness.judging.findings import find
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.exit_codes import ExitCode

@@ -8,9 +8,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
-from graphcheck.harness.repeats import settle
-from graphcheck.harness.run_folder import Run, contradictions, load_run, rejudge
-from graphcheck.harness.summary import summarize
+from graphcheck.harness.records.run_folder import Run, contradictions, load_run, rejudge
+from graphcheck.harness.records.summary import summarize
+from graphcheck.harness.running.repeats import settle
 from graphcheck.report.console import render
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished

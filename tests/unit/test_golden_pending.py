@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.golden_accept import accept, checked_reason, reject
-from graphcheck.harness.golden_moved import Movement
-from graphcheck.harness.golden_pending import Filed, GoldenPlace, State, file_golden, find_pending
-from graphcheck.harness.golden_review import ChangeKind
-from graphcheck.harness.golden_store import golden_name, read_golden, write_golden
-from graphcheck.harness.matrix_file import load_matrix
-from graphcheck.harness.supervise import Clock
+from graphcheck.harness.golden.accept import accept, checked_reason, reject
+from graphcheck.harness.golden.moved import Movement
+from graphcheck.harness.golden.pending import Filed, GoldenPlace, State, file_golden, find_pending
+from graphcheck.harness.golden.review import ChangeKind
+from graphcheck.harness.golden.store import golden_name, read_golden, write_golden
+from graphcheck.harness.planning.matrix_file import load_matrix
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.supervise import Clock
 from graphcheck.schema.errors import GoldenCorrupt, UsageError
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.targets.fake import FakeTarget

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from graphcheck.harness.golden_review import ChangeKind, review, version_changes
+from graphcheck.harness.golden.review import ChangeKind, review, version_changes
 from graphcheck.schema.golden import Golden, GoldenPrompt, GoldenStep, Quorum
 from tests.goldens import golden_of
 

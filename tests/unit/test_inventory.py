@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness import nvidia
-from graphcheck.harness.environment import environment
-from graphcheck.harness.inventory import torch_view
+from graphcheck.harness.records.environment import environment
+from graphcheck.harness.running import nvidia
+from graphcheck.harness.running.inventory import torch_view
 from graphcheck.schema.inventory import TorchView
 
 TWO = "580.159.03, GPU-aa1, NVIDIA H200, 10, 143000\n580.159.03, GPU-bb2, NVIDIA H200, 20, 142990\n"

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import graphcheck
 from graphcheck.cli.app import app
-from graphcheck.harness.run_folder import Run, load_run
-from graphcheck.harness.select import parse_selection
+from graphcheck.harness.planning.select import parse_selection
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.report.json import AblationReport, AttemptReport, Counts, RunReport, json_report, print_json
 from graphcheck.report.listing import PlannedReport
 from graphcheck.report.rerun import _NEVER_MATTER, _OF_TRIALS, rerun_command, rerun_lines, selection

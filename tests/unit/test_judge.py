@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from graphcheck.harness.death import EARLY_EXIT
-from graphcheck.harness.judge import judge
+from graphcheck.harness.judging.death import EARLY_EXIT
+from graphcheck.harness.judging.judge import judge
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.events import ErrorEvent, ExitEvent, StepEvent

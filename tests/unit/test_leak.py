@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from graphcheck.harness.device_memory import SETTLE_SECONDS, TOLERANCE_MIB, DeviceMemory
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import Run, load_run, rejudge
-from graphcheck.harness.run_matrix import run_matrix
-from graphcheck.harness.supervise import Clock
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records.run_folder import Run, load_run, rejudge
+from graphcheck.harness.running.device_memory import SETTLE_SECONDS, TOLERANCE_MIB, DeviceMemory
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.run_matrix import run_matrix
+from graphcheck.harness.running.supervise import Clock
 from graphcheck.report.show import show
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.exit_codes import ExitCode

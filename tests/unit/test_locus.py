@@ -2,8 +2,8 @@
 
 import pytest
 
-from graphcheck.harness.locus import loci
-from graphcheck.harness.run_folder import RecordedAttempt
+from graphcheck.harness.judging.locus import loci
+from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.run import AttemptFinished, AttemptStarted

@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphcheck.harness.patterns import first_tp, patterns
-from graphcheck.harness.run_folder import RecordedAttempt
-from graphcheck.harness.transcript import Token, Transcript
-from graphcheck.harness.wrong_tokens import wrong_tokens
+from graphcheck.harness.judging.patterns import first_tp, patterns
+from graphcheck.harness.judging.transcript import Token, Transcript
+from graphcheck.harness.judging.wrong_tokens import wrong_tokens
+from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.run import AttemptFinished, AttemptStarted, Tally, WrongTokens

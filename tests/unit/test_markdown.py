@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.golden_store import read_golden, write_golden
-from graphcheck.harness.run_folder import RecordedAttempt, Run, load_run
+from graphcheck.harness.golden.store import read_golden, write_golden
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run, load_run
 from graphcheck.report.markdown import markdown, print_markdown
 from graphcheck.report.tally import evidence_line
 from graphcheck.report.words import RED_BASELINE

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.case import Forced
-from graphcheck.harness.judge import judge
-from graphcheck.harness.near_tie import TieRule, margin_ulp, near_ties, ulp
-from graphcheck.harness.near_tie_budget import ALPHA, over_budget
-from graphcheck.harness.rates import excess
-from graphcheck.harness.run_folder import Run, rejudge
-from graphcheck.harness.transcript import Token, Transcript
+from graphcheck.harness.judging.case import Forced
+from graphcheck.harness.judging.judge import judge
+from graphcheck.harness.judging.near_tie import TieRule, margin_ulp, near_ties, ulp
+from graphcheck.harness.judging.near_tie_budget import ALPHA, over_budget
+from graphcheck.harness.judging.rates import excess
+from graphcheck.harness.judging.transcript import Token, Transcript
+from graphcheck.harness.records.run_folder import Run, rejudge
 from graphcheck.report.explain import brief, explain
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue

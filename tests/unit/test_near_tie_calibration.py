@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.calibration_store import find_calibrations, read_calibrations
-from graphcheck.harness.golden_calibrate import calibrate
-from graphcheck.harness.golden_check import check_goldens, list_goldens
-from graphcheck.harness.golden_store import read_golden
-from graphcheck.harness.matrix_file import load_matrix
-from graphcheck.harness.request import RunRequest
+from graphcheck.harness.golden.calibrate import calibrate
+from graphcheck.harness.golden.calibration_store import find_calibrations, read_calibrations
+from graphcheck.harness.golden.check import check_goldens, list_goldens
+from graphcheck.harness.golden.store import read_golden
+from graphcheck.harness.planning.matrix_file import load_matrix
+from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import GoldenCorrupt, GoldenDisputed, GoldenMissing, GoldenStale, UsageError
 from graphcheck.schema.exit_codes import ExitCode

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.matrix_file import LoadedMatrix, load_matrix
-from graphcheck.harness.model_folder import open_model
-from graphcheck.harness.plan import Overrides, plan_attempts
+from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.planning.plan import Overrides, plan_attempts
 from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
 from graphcheck.schema.errors import MatrixError, UsageError
 from tests.tiny_model import make_tiny_llama

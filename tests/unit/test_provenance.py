@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness import provenance as provenance_module
-from graphcheck.harness.provenance import provenance, read_tree
+from graphcheck.harness.records import provenance as provenance_module
+from graphcheck.harness.records.provenance import provenance, read_tree
 from graphcheck.report.provenance import print_provenance
 from graphcheck.report.terminal import Terminal
 from graphcheck.schema.errors import ProvenanceError

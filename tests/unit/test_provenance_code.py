@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import load_run
-from graphcheck.harness.run_matrix import run_matrix
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records.run_folder import load_run
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.report.markdown import markdown
 from graphcheck.report.show import show
 from graphcheck.schema.errors import ProvenanceError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.rates import describe, interval
+from graphcheck.harness.judging.rates import describe, interval
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.run_folder import RecordedAttempt, Run, load_run
+from graphcheck.harness.records.run_folder import RecordedAttempt, Run, load_run
 from graphcheck.report import words
 from graphcheck.report.console import render
 from graphcheck.report.frames import cells_frame

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness import run_formats
-from graphcheck.harness.run_folder import contradictions, load_run, rejudge
-from graphcheck.harness.run_formats import UPGRADES, Fields
+from graphcheck.harness.records import run_formats
+from graphcheck.harness.records.run_folder import contradictions, load_run, rejudge
+from graphcheck.harness.records.run_formats import UPGRADES, Fields
 from graphcheck.report.show import show
 from graphcheck.schema.errors import RunFolderError
 from graphcheck.schema.exit_codes import ExitCode

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness import run_store
-from graphcheck.harness.execute import Surroundings
-from graphcheck.harness.interrupt import Interrupted
-from graphcheck.harness.observe import Observer
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_folder import Run, load_run, rejudge
-from graphcheck.harness.run_matrix import run_matrix
-from graphcheck.harness.run_store import new_run_folder
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records import run_store
+from graphcheck.harness.records.run_folder import Run, load_run, rejudge
+from graphcheck.harness.records.run_store import new_run_folder
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.interrupt import Interrupted
+from graphcheck.harness.running.observe import Observer
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.report.show import show
 from graphcheck.report.terminal import Terminal
 from graphcheck.schema.errors import GoldenCorrupt, RunFolderError

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.ablate import AblateRequest, ablate
-from graphcheck.harness.observe import Progress
-from graphcheck.harness.request import RunRequest
-from graphcheck.harness.run_matrix import run_matrix
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.running.ablate import AblateRequest, ablate
+from graphcheck.harness.running.observe import Progress
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.report import lines as lines_module
 from graphcheck.report.following import Following
 from graphcheck.report.lines import Lines

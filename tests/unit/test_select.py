@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from graphcheck.harness.select import parse_selection
+from graphcheck.harness.planning.select import parse_selection
 from graphcheck.schema.attempt import Cell
 from graphcheck.schema.errors import UsageError
 

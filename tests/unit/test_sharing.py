@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphcheck.harness.model_folder import open_model
-from graphcheck.harness.plan import PlannedAttempt
-from graphcheck.harness.sharing import share_devices
-from graphcheck.harness.suite_file import load_suite
+from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.planning.plan import PlannedAttempt
+from graphcheck.harness.planning.sharing import share_devices
+from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities

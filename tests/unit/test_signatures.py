@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from graphcheck import shipped
-from graphcheck.harness.golden_store import read_golden
-from graphcheck.harness.record_signatures import signatures_of
-from graphcheck.harness.run_folder import Run
-from graphcheck.harness.signatures import looks_like, recorded_signatures
+from graphcheck.harness.golden.store import read_golden
+from graphcheck.harness.judging.record_signatures import signatures_of
+from graphcheck.harness.judging.signatures import looks_like, recorded_signatures
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.words import where_lines
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.signatures import Signatures

@@ -2,9 +2,9 @@
 
 import pytest
 
-from graphcheck.harness.limits import Limits
-from graphcheck.harness.stacks import above_wait, moved
-from graphcheck.harness.stall import Watch
+from graphcheck.harness.running.limits import Limits
+from graphcheck.harness.running.stacks import above_wait, moved
+from graphcheck.harness.running.stall import Watch
 from graphcheck.schema.events import ErrorEvent, EvidenceEvent, ExitEvent, FinishedEvent, PhaseEvent, StepEvent
 from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.journal import Journal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.story import DIVERGED, MISMATCHED, first_disagreement, first_parting, parting_in, tell
+from graphcheck.harness.judging.story import DIVERGED, MISMATCHED, first_disagreement, first_parting, parting_in, tell
 from graphcheck.report.explain import brief
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.journal import Journal, Tag

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from graphcheck.harness.death import EARLY_EXIT, first_bad_exit, with_consequences
-from graphcheck.harness.limits import Limits
-from graphcheck.harness.supervise import Clock, supervise
+from graphcheck.harness.judging.death import EARLY_EXIT, first_bad_exit, with_consequences
+from graphcheck.harness.running.limits import Limits
+from graphcheck.harness.running.supervise import Clock, supervise
 from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, PhaseEvent, StepEvent
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.run import AttemptFacts

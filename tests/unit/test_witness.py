@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.witness import RankWitness, contradicted
+from graphcheck.harness.judging.witness import RankWitness, contradicted
 from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 
 SETTINGS = {"tp": 2, "graph": "on", "device": "cpu", "audit": "off"}

@@ -1,0 +1,1 @@
+"""Goldens: made by the reference, reviewed, stored, checked, calibrated."""

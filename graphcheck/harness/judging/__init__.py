@@ -1,0 +1,1 @@
+"""From what was recorded to outcomes, verdicts, loci and findings: pure functions."""

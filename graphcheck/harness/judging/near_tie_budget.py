@@ -1,0 +1,20 @@
+"""Owns how many near ties a cell may have: no more than the calibrated rate makes likely, or a drift hides in them."""
+
+from graphcheck.harness.judging.rates import excess
+from graphcheck.schema.golden import Calibration
+
+ALPHA = 0.001
+"""Chance, at most, with which a cell at the calibrated rate is called over budget."""
+
+
+def over_budget(num_near_ties: int, num_steps: int, calibration: Calibration) -> str | None:
+    """Why a cell's near ties are too many, or None."""
+    chance = excess(num_near_ties, num_steps, calibration.num_near_ties, calibration.num_steps)
+    if chance >= ALPHA:
+        return None
+    rate = 1000 * num_near_ties / num_steps
+    known = 1000 * calibration.num_near_ties / calibration.num_steps
+    return (
+        f"{num_near_ties} near ties in {num_steps} steps, {rate:.3g} per 1,000 where {known:.3g} were calibrated: "
+        f"p = {chance:.1g}, below {ALPHA:g}"
+    )

@@ -1,0 +1,1 @@
+"""From files and options to the attempts that will run."""

@@ -1,0 +1,1 @@
+"""Running attempts: supervision, devices, interrupts, ablations."""
