@@ -46,7 +46,7 @@ def wait_until_idle(process: int) -> None:
 
 @dataclass(frozen=True)
 class Workers:
-    """One that prints as it starts and runs two passes, one whose model lacks a weight, one to be orphaned."""
+    """One that prints as it starts and runs two passes, one whose model lacks a weight, one without a parent."""
 
     folder: Path
     noisy: WorkerSession
@@ -69,9 +69,10 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
         noisy = start(sound, folder / "noisy", passes=2)
-    others = [start(model_dir, folder / f"out-{number}") for number, model_dir in enumerate((broken, sound))]
-    yield Workers(folder, noisy, *others)
-    for session in (noisy, *others):
+    started = Workers(folder, noisy, start(broken, folder / "broken-out"), start(sound, folder / "orphan"))
+    started.orphan._stdin.close()  # what the kernel does for a parent that was killed
+    yield started
+    for session in (started.noisy, started.broken, started.orphan):
         session.kill()
 
 
@@ -151,9 +152,9 @@ def test_a_killed_worker_is_gone_and_says_nothing_more(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_parent_is_gone_leaves_by_itself(workers: Workers) -> None:
-    drain(workers.orphan, until="load")
-    workers.orphan._stdin.close()  # what the kernel does for a parent that was killed
-    assert drain(workers.orphan)[-1] == ExitEvent(rank=0, status=1)
+    events = drain(workers.orphan)
+    assert "done" not in [event.phase for event in events if event.event == "phase"], "it did not finish first"
+    assert events[-1] == ExitEvent(rank=0, status=1)
 
 
 def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
