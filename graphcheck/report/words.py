@@ -26,7 +26,8 @@ _NEXT: dict[ExitCode, str] = {
     ExitCode.USAGE: "correct what ended the run, then run the same command again; what had finished is in {run}",
     ExitCode.HANG: "compare the ranks' last tags above; their logs and stacks are in {attempt}",
     ExitCode.CRASH: "read the ranks' logs in {attempt}",
-    ExitCode.VACUOUS: "read above which path was not taken; a green that did not take it would prove nothing",
+    ExitCode.VACUOUS: "read above which path was not taken, or what is missing here (see `graphcheck doctor`); a green "
+    "that took another path would prove nothing",
     ExitCode.GOLDEN: "if model and suite are as intended, make the golden again with the same matrix and model: "
     "`graphcheck golden regen [MATRIX] [--model DIR]`",
     ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",

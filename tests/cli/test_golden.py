@@ -27,6 +27,14 @@ SUITE = 'name = "s"\nprompts = [{ id = "a", text = "w1 w2 w3", max_new_tokens = 
 GOLDEN = Path("golden/tiny/s.jsonl")
 
 
+def make_matrix(folder: Path) -> None:
+    """Writes the model, the suite and m.toml."""
+    make_tiny_llama(folder / "tiny")
+    (folder / "suites").mkdir()
+    (folder / "suites" / "s.toml").write_text(SUITE)
+    (folder / "m.toml").write_text(MATRIX)
+
+
 def plant_a_wrong_token(path: Path) -> None:
     """A golden that is valid in form, with a wrong third token that it claims to be sure of."""
     old = read_golden(path)
@@ -40,12 +48,8 @@ def plant_a_wrong_token(path: Path) -> None:
 
 @pytest.mark.usefixtures("inline_reference")
 def test_a_wrong_golden_is_found_reviewed_and_replaced(program: Program, tmp_path: Path) -> None:
-    """The first is made by processes, as a user makes it; those made within this one have the same bytes."""
-    make_tiny_llama(tmp_path / "tiny")
-    (tmp_path / "suites").mkdir()
-    (tmp_path / "suites" / "s.toml").write_text(SUITE)
-    (tmp_path / "m.toml").write_text(MATRIX)
-    first = finish(start(tmp_path, "golden", "regen", "m.toml"), tmp_path)
+    make_matrix(tmp_path)
+    first = program("golden", "regen", "m.toml")
     assert first.code == 0, first.output
     assert "1 prompts, 6 tokens, 0 soft" in first.output
     assert "the first, nothing to review" in first.output
@@ -75,6 +79,20 @@ def test_a_wrong_golden_is_found_reviewed_and_replaced(program: Program, tmp_pat
     assert ran.code == 0, ran.output
     checked = program("golden", "check", "--matrix", "m.toml")
     assert checked.code == 0, checked.output
+
+
+@pytest.mark.usefixtures("inline_reference")
+def test_processes_make_the_same_bytes_as_this_one(program: Program, tmp_path: Path) -> None:
+    """A user's golden comes from processes; other tests may make theirs without."""
+    elsewhere = tmp_path / "elsewhere"
+    for folder in (tmp_path, elsewhere):
+        make_matrix(folder)
+    with start(elsewhere, "golden", "regen", "m.toml") as process:
+        made = finish(process, elsewhere)
+    assert made.code == 0, made.output
+    assert "the first, nothing to review" in made.output
+    assert program("golden", "regen", "m.toml").code == 0
+    assert (elsewhere / GOLDEN).read_bytes() == GOLDEN.read_bytes()
 
 
 @pytest.mark.parametrize(

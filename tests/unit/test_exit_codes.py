@@ -109,7 +109,8 @@ def test_cells_that_lack_devices_are_skipped_and_make_the_run_incomplete(fake_wo
     assert (_verdicts(run), code) == (["PASS", "PASS", "SKIPPED"], ExitCode.INCOMPLETE)
     assert _finished(run)[2].reason == "needs 4 cuda devices, found 2"
     assert fake_world.run(matrix, num_devices=2, allow_skipped=True)[1] is ExitCode.PASS
-    assert fake_world.run(matrix, num_devices=0, allow_skipped=True)[1] is ExitCode.VACUOUS, "nothing ran"
+    for allow_skipped in (False, True):
+        assert fake_world.run(matrix, num_devices=0, allow_skipped=allow_skipped)[1] is ExitCode.VACUOUS, "nothing ran"
     assert fake_world.run(fake_world.matrix(tp=[1, 2, 4]), num_devices=0)[1] is ExitCode.PASS, "a CPU needs none"
 
 

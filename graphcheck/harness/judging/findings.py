@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from graphcheck.harness.judging.effects import Rate, Shown, describe_visits, observe
 from graphcheck.harness.judging.rates import describe, interval
 from graphcheck.harness.records.run_folder import RecordedAttempt
-from graphcheck.harness.records.summary import summarize
+from graphcheck.harness.records.summary import nothing_ran, summarize
 from graphcheck.schema.ablation import Ablation, Finding, FixFinding
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.evidence import Backend
@@ -43,7 +43,8 @@ def ablation_exit_code(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Ex
     codes = [ExitCode.PASS]
     if not all(finding.finding.is_proof for finding in find(info, attempts)):
         codes.append(ExitCode.UNPROVEN)
-    if summarize(info, baseline(attempts)).lacks_backend:
+    first = baseline(attempts)
+    if summarize(info, first).lacks_backend or nothing_ran([a.finished for a in first if a.finished is not None]):
         codes.append(ExitCode.VACUOUS)
     is_skipped = any(a.finished is not None and a.finished.verdict is Verdict.SKIPPED for a in attempts)
     if _unfinished(info, attempts) or (is_skipped and not info.overrides.get("allow_skipped")):

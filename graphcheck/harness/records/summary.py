@@ -65,11 +65,16 @@ def _exit_code(
     codes = [
         attempt.verdict.exit_code for attempt in finished if not (allow_skipped and attempt.verdict is Verdict.SKIPPED)
     ]
-    if lacks_backend:
+    if lacks_backend or nothing_ran(finished):
         codes.append(ExitCode.VACUOUS)
     if num_unfinished:
         codes.append(ExitCode.INCOMPLETE)
     return worst(codes)
+
+
+def nothing_ran(finished: Sequence[AttemptFinished]) -> bool:
+    """True if there were cells and each was skipped: less than a run from which some are missing."""
+    return bool(finished) and all(attempt.verdict is Verdict.SKIPPED for attempt in finished)
 
 
 def _ran_on(required: str, finished: Sequence[AttemptFinished]) -> bool:
