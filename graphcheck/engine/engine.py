@@ -79,7 +79,6 @@ class Engine:
                 *hooks,
             ),
         )
-        self._blocks = BlockAllocator(config.num_pages, config.page_size)
         self._runner: GraphRunner | None = None
         self._auditor: Auditor | None = None
         self._fallback = fallback_reason(config) if config.graph else None
@@ -109,6 +108,7 @@ class Engine:
             CheckpointError, ConfigError: the folder or the settings cannot be run.
         """
         self._parts = build(self._folder, self._context)
+        self._blocks = BlockAllocator(self.config.num_pages, self.config.page_size)
 
     @torch.no_grad()
     def capture(self) -> None:

@@ -24,7 +24,7 @@ NUM_TAGS = 8
 _TAG_WORDS = 5
 _COMPARED_WORDS = 4
 """Number, kind, rows, bytes; the site comes last and is for the story alone."""
-_SITES_BYTES = 32 * 1024
+_SITES_BYTES = 64 * 1024
 _TRAIL_BYTES = 16 * 1024
 MOST_SITES = _TRAIL_BYTES // 8
 

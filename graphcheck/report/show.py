@@ -17,16 +17,21 @@ from graphcheck.schema.exit_codes import ExitCode
 def show(path: Path, console: Console, format_: Format = Format.CONSOLE) -> ExitCode:
     """Prints the report of the run folder `path` and returns the run's exit code.
 
-    A note says where a verdict, drawn again from the folder, is another than the recorded one, which is shown;
-    others, where ranks ran different code, whether leaks are unknown, and what `--fail-fast` left out.
+    A note says where a verdict, drawn again from the folder, is another than the recorded one, which is shown; the
+    exit code is USAGE then. Others say where ranks ran different code, whether leaks are unknown, and what
+    `--fail-fast` left out.
 
     Raises:
         RunFolderError: no run folder, or one that is damaged or of another version.
     """
     run = load_run(path)
+    contradicted = tuple(contradictions(run))
+    if contradicted:
+        # What does not bear out its own verdicts is no evidence of anything, whatever the run's own code was.
+        run = replace(run, info=run.info.model_copy(update={"exit_code": int(ExitCode.USAGE)}))
     notes = (
         *run.notes,
-        *contradictions(run),
+        *contradicted,
         *provenance_notes(run),
         *words.memory_notes(run.attempts),
         *words.fail_fast_notes(run.info, run.attempts),

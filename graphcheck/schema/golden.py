@@ -89,7 +89,11 @@ class Golden(Record):
     prompts: tuple[GoldenPrompt, ...]
 
     def prompt(self, prompt_id: str) -> GoldenPrompt:
-        return next(prompt for prompt in self.prompts if prompt.id == prompt_id)
+        """The answer to that prompt. Raises KeyError if there is none."""
+        for prompt in self.prompts:
+            if prompt.id == prompt_id:
+                return prompt
+        raise KeyError(f"no prompt {prompt_id!r} in the golden of {self.header.model_name}/{self.header.suite}")
 
 
 class Calibration(Record):

@@ -1,11 +1,13 @@
 """An ablation as it runs: which trials, in which order, when it stops, what it exits with, what can be read back."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from graphcheck.harness.judging.findings import find
 from graphcheck.harness.judging.story import DIVERGED, MISMATCHED
 from graphcheck.harness.records.run_folder import rejudge
 from graphcheck.harness.running.interrupt import Interrupted
@@ -156,6 +158,20 @@ def test_a_fix_is_not_proven_if_putting_it_back_does_not_help(fake_world: FakeWo
         "without it TOKENS in decode in 2 of 2 cells; but with every fix back on, not all was green again: "
         "tp1-graph_on.r1 TOKENS, tp2-graph_on.r1 TOKENS"
     )
+
+
+def test_a_fix_is_not_proven_if_the_restored_run_was_skipped(fake_world: FakeWorld) -> None:
+    matrix = fake_world.matrix(tp=[1], graph=["on"])
+    ablated = ablate_in(fake_world, matrix, options={"fixes": ("refresh",)}, allow_skipped=True)
+    assert ablated.finding.finding is Finding.NECESSARY
+    attempts = [
+        replace(a, finished=a.finished.model_copy(update={"verdict": Verdict.SKIPPED}))
+        if a.finished is not None and a.started.attempt.repeat == 1
+        else a
+        for a in ablated.run.attempts
+    ]
+    finding = find(ablated.run.info, attempts)[0]
+    assert (finding.finding, "tp1-graph_on.r1 SKIPPED" in finding.reason) == (Finding.NOT_REPRODUCED, True)
 
 
 def test_skipped_cells_leave_the_ablation_incomplete_unless_allowed(fake_world: FakeWorld) -> None:

@@ -100,6 +100,11 @@ def test_a_batch_above_the_largest_bucket_is_not_eligible(fake_world: FakeWorld)
     eligible = [finished.eligible_lane_tokens for finished in _finished(run)]
     # Answers of 12, 9 and 5 tokens decode together: 4 steps of 3 lanes, 4 of 2, 3 of 1.
     assert eligible == [3, 3 + 8, 3 + 8 + 12]
+    assert [finished.reason for finished in _finished(run)] == [
+        "8 of 11 decode steps ran eager: their batches are larger than the largest bucket",
+        "4 of 11 decode steps ran eager: their batches are larger than the largest bucket",
+        "",
+    ]
     assert code is ExitCode.PASS
 
 

@@ -97,6 +97,13 @@ def test_a_free_answer_counts_up_to_its_first_wrong_token() -> None:
     )
 
 
+def test_a_token_that_is_wrong_on_every_rank_is_one_wrong_token() -> None:
+    wrong, right = answer(1, 2, 9, 9, 9), answer(1, 2, 3, 4, 5)
+    alone = wrong_tokens(GOLDEN, {("a", 0, 0): wrong}, {})
+    assert wrong_tokens(GOLDEN, {("a", run, rank): wrong for run in range(2) for rank in range(4)}, {}) == alone
+    assert wrong_tokens(GOLDEN, {("a", 0, 0): right, ("a", 0, 1): wrong}, {}) == alone
+
+
 def test_every_step_of_a_forced_pass_counts() -> None:
     forced = {("a", 0, 0): answer(1, 2, 9, 4, 9, live=4)}
     wrong = wrong_tokens(GOLDEN, {("a", 0, 0): answer(1, 2, 9, 9, 9)}, forced)

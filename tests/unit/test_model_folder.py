@@ -128,6 +128,18 @@ def test_models_are_found_by_shipped_name_or_folder(folder: Path, tmp_path: Path
         find_model("nothing", tmp_path)
 
 
+def test_a_folder_with_the_name_of_a_shipped_model_is_never_passed_over(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder.rename(tmp_path / "probe")
+    with pytest.raises(
+        ModelError, match=r"model 'probe': a shipped model has this name.* write \./probe for the folder"
+    ):
+        find_model("probe")
+    assert find_model("./probe").path.resolve() == tmp_path / "probe"
+
+
 def test_an_added_model_is_found_by_name_in_models(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

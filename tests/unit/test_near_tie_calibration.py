@@ -181,5 +181,5 @@ def test_check_and_list_know_calibrations(matrix: Path, fake_world: FakeWorld) -
     lost = FILE.with_name("lost.calibration")
     lost.write_bytes(FILE.read_bytes())
     assert [line for line in check_goldens(None, loaded).problems if "toy" in line] == [
-        f"{lost}: the golden that it was measured against is not beside it; remove it"
+        f"{lost}: no golden of that name is in any golden folder; remove it"
     ]

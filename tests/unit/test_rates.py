@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.judging.rates import describe, interval
+from graphcheck.harness.judging.rates import describe, excess, interval
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,10 @@ def test_rate_reads_as_hits_of_trials_with_its_interval() -> None:
 def test_rate_that_cannot_be_is_refused(hits: int, trials: int) -> None:
     with pytest.raises(ValueError, match="at least one trial"):
         interval(hits, trials)
+
+
+def test_many_known_hits_do_not_exceed_a_float() -> None:
+    assert excess(0, 185, 1100, 22700) == pytest.approx(1.0)
+    assert excess(40, 185, 1100, 22700) < 1e-9
+    assert excess(3, 10, 3, 10) == pytest.approx(42 / 64)
+    assert interval(2000, 4000) == pytest.approx((0.4844, 0.5156), abs=1e-4)

@@ -29,7 +29,7 @@ from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch
 from graphcheck.targets.fake import FakeSession, FakeTarget
 from graphcheck.targets.fake_faults import FAULTS
-from tests.fake_world import FakeWorld
+from tests.fake_world import FakeWorld, write_golden_of
 
 NOW = datetime(2030, 1, 2, 3, 4, 5)
 
@@ -139,7 +139,7 @@ def test_a_report_notes_a_verdict_that_its_own_folder_does_not_bear_out(
     assert show(run.path, Terminal()) is ExitCode.PASS
     assert "recorded as" not in capsys.readouterr().out
     edit_steps(run, '"finite":[true]', '"finite":[false]')
-    assert show(run.path, Terminal()) is ExitCode.PASS
+    assert show(run.path, Terminal()) is ExitCode.USAGE
     note = "graph_on: recorded as PASS, but what is recorded of it says TOKENS"
     assert capsys.readouterr().out.splitlines()[0] == note
 
@@ -150,9 +150,32 @@ def test_a_report_of_a_damaged_folder_shows_the_record_and_says_what_is_damaged(
 ) -> None:
     run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
     (run.path / damaged).write_bytes(b"{}\n")
-    assert show(run.path, Terminal()) is ExitCode.PASS
+    assert show(run.path, Terminal()) is ExitCode.USAGE
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"graph_on: its verdict PASS cannot be drawn again: {run.path / damaged}")
+
+
+def test_a_golden_that_was_replaced_whole_is_not_the_one_the_run_was_judged_by(
+    fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
+    write_golden_of(fake_world, lambda prompt, answer: (answer[0] + 1, *answer[1:]))
+    copy = run.path / "golden" / "toy" / "trio.jsonl"
+    copy.write_bytes(fake_world.golden_file.read_bytes())
+    assert show(run.path, Terminal()) is ExitCode.USAGE
+    assert f"{copy}: not the golden that the run was judged by" in capsys.readouterr().out
+
+
+def test_a_record_that_claims_another_backend_than_its_evidence_is_contradicted(
+    fake_world: FakeWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
+    lines = (run.path / "cells.jsonl").read_text().splitlines()
+    record = json.loads(lines[-1])
+    record["backend"]["graph"] = "cuda"
+    (run.path / "cells.jsonl").write_text("\n".join([*lines[:-1], json.dumps(record)]) + "\n")
+    assert show(run.path, Terminal()) is ExitCode.USAGE
+    assert capsys.readouterr().out.startswith("graph_on: what it is said to have run on")
 
 
 def test_cells_that_never_ran_keep_their_verdict(fake_world: FakeWorld) -> None:

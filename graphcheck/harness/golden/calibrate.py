@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
 from pathlib import Path
+from shlex import join
 
 from graphcheck.harness.golden.calibration_store import (
     calibration_name,
@@ -101,8 +102,17 @@ def calibrate(
         plan.target.close()
     return [
         _file(golden, measured, folders, writes=writes)
-        for golden, measured in _by_golden(samples, f"graphcheck golden calibrate {plan.loaded.name}", repeats)
+        for golden, measured in _by_golden(samples, _command(request, plan.loaded.name, repeats), repeats)
     ]
+
+
+def _command(request: RunRequest, matrix: str, repeats: int) -> str:
+    """The call with all that decides what is measured; where files lie is nobody else's business."""
+    words = ["graphcheck", "golden", "calibrate", matrix]
+    words += ["-k", request.select] if request.select is not None else []
+    words += ["--model", Path(request.model).name] if request.model is not None else []
+    words += ["--repeats", str(repeats)] if repeats > 1 else []
+    return join(words)
 
 
 def _check(capabilities: Capabilities) -> None:

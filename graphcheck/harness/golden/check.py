@@ -10,6 +10,7 @@ from graphcheck.harness.golden.calibration_store import find_calibrations
 from graphcheck.harness.golden.pending import SUFFIX
 from graphcheck.harness.golden.store import (
     DEFAULT_GOLDEN_DIR,
+    find_golden,
     golden_folders,
     golden_name,
     load_golden,
@@ -141,7 +142,7 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
         problem
         for folder in _folders(golden_dir or DEFAULT_GOLDEN_DIR)
         for path in sorted(folder.glob(f"*/*{CALIBRATION_SUFFIX}"))
-        if (problem := _calibration_problem(path))
+        if (problem := _calibration_problem(path, _folders(golden_dir or DEFAULT_GOLDEN_DIR)))
     ]
     uses = {(use.matrix.path.parent, use.entry, use.suite, use.dtype): use for m in matrices for use in _uses(m)}
     unchecked = []
@@ -158,12 +159,12 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
     return Checked(len(listed), len(uses), tuple(problems), tuple(unchecked))
 
 
-def _calibration_problem(path: Path) -> str | None:
-    """A calibration is in order if it is readable and the golden that it was measured against lies beside it."""
-    golden_path = path.with_suffix(".jsonl")
+def _calibration_problem(path: Path, folders: Sequence[Path]) -> str | None:
+    """A calibration is in order if it is readable and runs find the golden that it was measured against."""
+    golden_path = find_golden(path.relative_to(path.parents[1]).with_suffix(".jsonl"), folders)
     try:
-        if not golden_path.is_file():
-            return f"{path}: the golden that it was measured against is not beside it; remove it"
+        if golden_path is None:
+            return f"{path}: no golden of that name is in any golden folder; remove it"
         find_calibrations(read_golden(golden_path).header, [path.parents[1]])
     except GoldenError as error:
         return str(error)

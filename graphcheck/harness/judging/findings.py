@@ -155,9 +155,15 @@ def _doubt(attempts: Sequence[RecordedAttempt], unfinished: bool) -> str:
     """Why an effect is no proof: it was not seen to go away when the fix was put back."""
     if unfinished:
         return "the run ended before every trial had"
-    restored = _intact(attempts, RESTORED_REPEAT)
-    red = [f"{a.started.key} {a.finished.verdict}" for a in restored if a.finished and not is_usable(a.finished)]
+    # A cell that could not run at first need not run at the end; one that ran must, or nobody saw it green again.
+    never_ran = {a.started.attempt.cell.name for a in _skipped(_intact(attempts, 0))}
+    restored = [a for a in _intact(attempts, RESTORED_REPEAT) if a.started.attempt.cell.name not in never_ran]
+    red = [f"{a.started.key} {a.finished.verdict}" for a in restored if a.finished and not a.finished.verdict.is_green]
     return f"with every fix back on, not all was green again: {', '.join(red)}" if red else ""
+
+
+def _skipped(attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
+    return [a for a in attempts if a.finished is not None and a.finished.verdict is Verdict.SKIPPED]
 
 
 def _rates(ran: Sequence[Shown], delays: str, *, always: bool = False) -> str:

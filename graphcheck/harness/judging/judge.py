@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from graphcheck.harness.judging.case import Case, Forced
 from graphcheck.harness.judging.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
+from graphcheck.harness.judging.eligible import is_oversize, largest_bucket
 from graphcheck.harness.judging.near_tie_budget import over_budget
 from graphcheck.harness.judging.story import first_disagreement, first_split, tell
 from graphcheck.harness.judging.transcript import Transcript
@@ -45,7 +46,7 @@ def judge(
             verdict, reason = candidate, found
             break
     else:
-        reason = _near_tied(case)
+        reason = "; ".join(filter(None, (_near_tied(case), _oversize(case))))
     return AttemptFinished(
         key=started.key,
         verdict=verdict,
@@ -151,6 +152,15 @@ def _near_tied(case: Case) -> str:
         return ""
     bound = case.started.calibration.bound
     return f"{len(ties)} near ties, {max(ties):.3g} ULP at most where the bound is {bound:.3g}"
+
+
+def _oversize(case: Case) -> str:
+    """What of a graph-on cell no graph could serve: right by the rules of the engine, but no evidence about graphs."""
+    decode = [step for step in case.steps if step.rank == 0 and step.phase == "decode"]
+    eager = sum(is_oversize(step, largest_bucket(case.started.settings)) for step in decode)
+    if case.graph != "on" or not eager:
+        return ""
+    return f"{eager} of {len(decode)} decode steps ran eager: their batches are larger than the largest bucket"
 
 
 def _parted(case: Case) -> str | None:

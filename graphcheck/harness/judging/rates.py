@@ -1,7 +1,7 @@
 """Owns rates of repeated trials and their exact confidence intervals."""
 
 from collections.abc import Callable
-from math import comb
+from math import exp, lgamma, log, log1p
 
 CONFIDENCE = 0.95
 _BISECTIONS = 60
@@ -29,7 +29,7 @@ def excess(hits: int, trials: int, known_hits: int, known_trials: int) -> float:
     """
     total = hits + known_hits
     share = trials / (trials + known_trials)
-    return sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(hits, total + 1))
+    return min(1.0, sum(_binomial(k, total, share) for k in range(hits, total + 1)))
 
 
 def describe(hits: int, trials: int) -> str:
@@ -39,7 +39,15 @@ def describe(hits: int, trials: int) -> str:
 
 
 def _at_most(hits: int, trials: int, rate: float) -> float:
-    return sum(comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(hits + 1))
+    return sum(_binomial(k, trials, rate) for k in range(hits + 1))
+
+
+def _binomial(hits: int, trials: int, rate: float) -> float:
+    """The chance of exactly so many hits; by logarithms, since the number of ways alone can exceed any float."""
+    if rate in (0.0, 1.0):
+        return float(hits == trials * rate)
+    ways = lgamma(trials + 1) - lgamma(hits + 1) - lgamma(trials - hits + 1)
+    return exp(ways + hits * log(rate) + (trials - hits) * log1p(-rate))
 
 
 def _solve(rising: Callable[[float], float], wanted: float) -> float:

@@ -1,10 +1,10 @@
 """Owns where in batches and sequences the wrong tokens of an attempt are, as counts. Draws no conclusion from them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphcheck.harness.judging.transcript import Token, Transcript, TranscriptKey
-from graphcheck.schema.golden import Golden
+from graphcheck.schema.golden import Golden, GoldenPrompt
 from graphcheck.schema.run import Tally, WrongTokens
 
 
@@ -20,7 +20,7 @@ class _Judged:
 def wrong_tokens(
     golden: Golden, answers: Mapping[TranscriptKey, Transcript], forced: Mapping[TranscriptKey, Transcript]
 ) -> WrongTokens | None:
-    """The counts over every rank and pass; None if no decoded token is wrong.
+    """The counts over every prompt, once each; None if no decoded token is wrong.
 
     Where a forced pass shows any, its steps count, each judged on its own; else those of the free pass, each answer up
     to its first wrong token, since what follows is a consequence. Prefill, which is no batch, is left out.
@@ -48,9 +48,7 @@ def wrong_tokens(
 
 def _judged(golden: Golden, answers: Iterable[Transcript], *, to_first: bool) -> Iterator[_Judged]:
     known = {prompt.id: prompt for prompt in golden.prompts}
-    for answer in answers:
-        if answer.prompt not in known:
-            continue
+    for answer in _one_a_prompt([answer for answer in answers if answer.prompt in known], known):
         right = known[answer.prompt]
         for index, (token, expected) in enumerate(zip(answer.tokens, right.ids, strict=False)):
             is_wrong = token.id != expected or not token.finite
@@ -58,6 +56,16 @@ def _judged(golden: Golden, answers: Iterable[Transcript], *, to_first: bool) ->
                 yield _Judged(token, len(right.prompt_ids) + index + 1, is_wrong)
             if is_wrong and to_first:
                 break
+
+
+def _one_a_prompt(answers: Sequence[Transcript], right: Mapping[str, GoldenPrompt]) -> Iterable[Transcript]:
+    """Ranks compute the same tokens, passes repeat them: the first wrong answer stands for all, or the first one."""
+    chosen: dict[str, Transcript] = {}
+    for answer in answers:
+        before = chosen.setdefault(answer.prompt, answer)
+        if before.ids == right[answer.prompt].ids != answer.ids:
+            chosen[answer.prompt] = answer
+    return chosen.values()
 
 
 def _tally(judged: Iterable[_Judged]) -> Tally:

@@ -117,12 +117,17 @@ def find_model(name_or_folder: str, relative_to: Path = Path()) -> ModelFolder:
     """The shipped model of that name, else the checkpoint folder at that path, else the one of that name in `models/`.
 
     Raises:
-        ModelError: no such model, or the folder cannot be used.
+        ModelError: no such model, two of that name, or the folder cannot be used.
     """
     shipped_folder = shipped.models_dir() / name_or_folder
-    if Path(name_or_folder).name == name_or_folder and isfile(shipped_folder / "config.json"):
-        return open_model(shipped_folder)
     folder = relative_to / name_or_folder
+    if Path(name_or_folder).name == name_or_folder and isfile(shipped_folder / "config.json"):
+        if isfile(folder / "config.json") and folder.resolve() != shipped_folder.resolve():
+            rule = f"a shipped model has this name, and so has the folder {folder}"
+            raise ModelError(
+                f"model {name_or_folder!r}", rule, f"write ./{name_or_folder} for the folder, or rename it"
+            )
+        return open_model(shipped_folder)
     found = next((path for path in (folder, DEFAULT_MODELS_DIR / name_or_folder) if isdir(path)), None)
     if found is None and name_or_folder in ADDABLE:
         raise ModelError(

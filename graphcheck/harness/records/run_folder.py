@@ -14,11 +14,12 @@ from graphcheck.harness.judging.judge import UNJUDGED, judge
 from graphcheck.harness.records.run_formats import READABLE, Kind, upgraded
 from graphcheck.harness.records.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, LOADED_DIR, RUN_FILE, STEPS_DIR
 from graphcheck.harness.running.repeats import settle
-from graphcheck.schema.errors import GoldenError, RunFolderError
+from graphcheck.schema.errors import GoldenCorrupt, GoldenError, RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.provenance import Loaded
 from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
+from graphcheck.schema.verdicts import Outcome
 
 T = TypeVar("T")
 _FIELDS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
@@ -66,9 +67,14 @@ class Run:
         """The golden that an attempt was judged by.
 
         Raises:
-            GoldenCorrupt: the run's copy is missing or damaged.
+            GoldenCorrupt: the run's copy is missing, damaged, or not the one that `run.json` names.
         """
-        return read_golden(self.path / GOLDEN_DIR / golden_name(started.model, started.suite, started.dtype))
+        name = golden_name(started.model, started.suite, started.dtype)
+        golden = read_golden(self.path / GOLDEN_DIR / name)
+        if self.info.goldens.get(name.with_suffix("").as_posix(), golden.header.body_sha) != golden.header.body_sha:
+            path = str(self.path / GOLDEN_DIR / name)
+            raise GoldenCorrupt(path, "not the golden that the run was judged by", "restore the folder, or run again")
+        return golden
 
     def loaded(self, name: str) -> Loaded:
         """What a rank had loaded, by the name that its attempt's facts give.
@@ -150,11 +156,19 @@ def contradictions(run: Run) -> Iterator[str]:
             continue
         try:
             again = _rejudged(run, attempt.started, recorded)
-        except (GoldenError, RunFolderError) as error:
+        except (GoldenError, RunFolderError, ValueError, LookupError) as error:
             yield f"{recorded.key}: its verdict {recorded.verdict} cannot be drawn again: {error}"
-        else:
-            if again.verdict is not recorded.verdict:
-                yield f"{recorded.key}: recorded as {recorded.verdict}, but what is recorded of it says {again.verdict}"
+            continue
+        if again.verdict is not recorded.verdict:
+            yield f"{recorded.key}: recorded as {recorded.verdict}, but what is recorded of it says {again.verdict}"
+        elif _claims(again) != _claims(recorded):
+            yield f"{recorded.key}: what it is said to have run on, or its exact prompts, is not what is recorded of it"
+
+
+def _claims(finished: AttemptFinished) -> tuple[object, ...]:
+    """What a summary adds up, apart from the verdict."""
+    exact = {prompt.prompt for prompt in finished.prompts if prompt.outcome is Outcome.EXACT}
+    return finished.backend, finished.declared_eager, exact
 
 
 def _rejudged(run: Run, started: AttemptStarted, finished: AttemptFinished) -> AttemptFinished:

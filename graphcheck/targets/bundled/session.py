@@ -118,8 +118,7 @@ class BundledSession:
         """See Session.kill."""
         for rank, process in enumerate(self._processes):
             if rank not in self._exited:
-                with suppress(ProcessLookupError):
-                    os.killpg(process, signal.SIGKILL)
+                _kill(process)
         deadline = time.monotonic() + _KILL_SECONDS
         for rank, process in enumerate(self._processes):
             while rank not in self._exited and self._exit(rank, process) is None:
@@ -219,6 +218,13 @@ def _why_silent(process: int) -> str:
         state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         return "stopped by a signal" if state in "Tt" else ""
     return ""
+
+
+def _kill(process: int) -> None:
+    """A rank leads its own process group, but not before it has got so far as to make it."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError):
+            kill(process, signal.SIGKILL)
 
 
 def _server_died() -> ErrorEvent:
