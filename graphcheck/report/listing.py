@@ -6,6 +6,7 @@ from rich.console import Console
 
 from graphcheck.harness.planning.prepare import Ready, Unready, prepare
 from graphcheck.harness.planning.request import RunRequest, make_plan
+from graphcheck.harness.records.provenance import provenance
 from graphcheck.harness.running.ablate import AblateRequest, plan_ablation
 from graphcheck.harness.running.devices import devices_needed
 from graphcheck.harness.running.execute import Surroundings
@@ -51,6 +52,8 @@ def list_run(request: RunRequest, console: Console, format_: Format) -> None:
     Raises:
         UsageError: an option or a file that cannot be used.
     """
+    # What a run would refuse, its list refuses too.
+    provenance(request.base, request.allow)
     plan = make_plan(request, load_target)
     cells = with_repeats(prepare(plan, request), request.repeats)
     _print([_planned(one, plan.capabilities) for attempts in cells for one in attempts], console, format_)
@@ -62,6 +65,7 @@ def list_ablation(request: AblateRequest, console: Console, format_: Format) -> 
     Raises:
         UsageError: an option or a file that cannot be used.
     """
+    provenance(request.run.base, request.run.allow)
     wanted = plan_ablation(request, Surroundings())
     planned = [_planned(one, wanted.plan.capabilities) for one in (*wanted.baseline, *wanted.rest)]
     _print(planned, console, format_)

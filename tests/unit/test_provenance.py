@@ -259,5 +259,6 @@ def test_a_run_records_it_and_does_not_start_where_it_is_not_as_asked(
     print_provenance(recorded, Terminal())
     for command in (("run", "matrix"), ("ablate",)):
         call = make_call(monkeypatch, capsys)
-        call(*command, "m.toml", "--allow", "runs").assert_one_line(2, "m.toml: changed since")
+        for more in ((), ("--list",)):
+            call(*command, "m.toml", "--allow", "runs", *more).assert_one_line(2, "m.toml: changed since")
     assert len(list(Path("runs").iterdir())) == 1
