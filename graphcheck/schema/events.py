@@ -1,4 +1,4 @@
-"""Owns the records that a session yields while an attempt runs, one JSON object a line, versioned."""
+"""Owns the records that a session yields while an attempt runs, one JSON object a line."""
 
 from typing import Annotated, Literal
 
@@ -7,8 +7,6 @@ from pydantic import Field, TypeAdapter, model_validator
 from graphcheck.schema.base import Record
 from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.provenance import Loaded
-
-EVENTS_VERSION = 1
 
 Phase = Literal["start", "load", "capture", "prefill", "decode", "teardown", "done"]
 """Where a rank is. `done` means: every request finished and the rank waits to be told to leave."""
