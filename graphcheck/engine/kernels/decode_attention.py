@@ -1,8 +1,7 @@
 """Owns decode attention as one kernel over the pages of the KV cache: it reads what a lane's length covers, no more.
 
 Online softmax in float32 (Milakov and Gimelshein, arXiv:1805.02867), one program a lane and query head, positions in
-ascending blocks. The kernel's configuration is constant and no sum depends on other lanes, on the KV layout or on
-the number of ranks: results are the same bits in any batch.
+ascending blocks. The kernel's configuration is constant, and no sum depends on other lanes or on the number of ranks.
 """
 
 import math

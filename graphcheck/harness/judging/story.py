@@ -1,10 +1,13 @@
 """Owns where the ranks of an attempt first disagreed and when their batches parted, from what they reported."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.run import AttemptFinished, Disagreement, LogitsSplit, Parting, Stall, Story
 from graphcheck.schema.verdicts import Verdict
+
+K = TypeVar("K", bound=tuple[object, ...])
 
 DIVERGED = "fed the golden's tokens through the same graphs, it does not hang: the hang came from tokens that diverged"
 MISMATCHED = "fed the golden's tokens through the same graphs, it hangs as well: a mismatched or stuck collective"
@@ -33,10 +36,10 @@ def first_disagreement(steps: Iterable[StepEvent]) -> Disagreement | None:
     for step in steps:
         for request, index, token in zip(step.requests, step.index, step.argmax, strict=True):
             tokens.setdefault((step.run, step.step, request, index), {})[step.rank] = token
-    split = [key for key, by_rank in tokens.items() if len(set(by_rank.values())) > 1]
-    if not split:
+    first = _first_apart(tokens)
+    if first is None:
         return None
-    run, number, request, index = first = min(split)
+    run, number, request, index = first
     return Disagreement(run=run, step=number, prompt=request, index=index, tokens=tokens[first])
 
 
@@ -46,10 +49,10 @@ def first_split(steps: Iterable[StepEvent]) -> LogitsSplit | None:
     for step in steps:
         for request, index, digest in zip(step.requests, step.index, step.logits_sha or (), strict=False):
             digests.setdefault((step.run, step.step, request, index), {})[step.rank] = digest
-    split = [key for key, by_rank in digests.items() if len(set(by_rank.values())) > 1]
-    if not split:
+    first = _first_apart(digests)
+    if first is None:
         return None
-    run, number, request, index = first = min(split)
+    run, number, request, index = first
     return LogitsSplit(run=run, step=number, prompt=request, index=index, digests=digests[first])
 
 
@@ -58,10 +61,10 @@ def first_parting(steps: Iterable[StepEvent]) -> Parting | None:
     batches: dict[tuple[int, int], dict[int, tuple[str, int, int | None]]] = {}
     for step in steps:
         batches.setdefault((step.run, step.step), {})[step.rank] = (step.phase, step.live, step.bucket)
-    parted = [key for key, by_rank in batches.items() if len(set(by_rank.values())) > 1]
-    if not parted:
+    first = _first_apart(batches)
+    if first is None:
         return None
-    run, number = first = min(parted)
+    run, number = first
     return Parting(run=run, step=number, batches={rank: _batch(*batch) for rank, batch in batches[first].items()})
 
 
@@ -78,6 +81,11 @@ def parting_in(stall: Stall) -> Parting | None:
         for rank, (journal, rows) in here.items()
     }
     return Parting(step=min(steps), batches=batches)
+
+
+def _first_apart(by_place: Mapping[K, Mapping[int, object]]) -> K | None:
+    """The smallest key whose ranks do not all have the same value."""
+    return min((key for key, by_rank in by_place.items() if len(set(by_rank.values())) > 1), default=None)
 
 
 def _batch(phase: str, live: int, bucket: int | None) -> str:
