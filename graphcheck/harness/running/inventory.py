@@ -2,7 +2,6 @@
 
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from pydantic import ValidationError
 from graphcheck.harness.running.child import ask
 from graphcheck.harness.running.nvidia import VISIBLE, driver_version, num_nvidia_devices, visible_gpus
 from graphcheck.schema.inventory import Gpu, Inventory, TorchView
+from graphcheck.targets import own_process
 
-_ASK_TORCH = (sys.executable, "-P", "-m", "graphcheck.targets.bundled.inventory")
+_ASK_TORCH = tuple(own_process.command("graphcheck.targets.bundled.inventory"))
 _ASK_SECONDS = 60.0
 _SHM = Path("/dev/shm")
 _MIB = 1 << 20
@@ -37,9 +37,7 @@ def take_inventory() -> Inventory:
 
 def torch_view(command: Sequence[str] = _ASK_TORCH, seconds: float = _ASK_SECONDS) -> tuple[TorchView | None, str]:
     """What torch sees, or None and why it could not be asked."""
-    package_root = str(Path(__file__).parents[3])
-    path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
-    answer = ask(command, seconds, os.environ | {"PYTHONPATH": path})
+    answer = ask(command, seconds, own_process.environment())
     if answer.problem:
         return None, answer.problem
     try:

@@ -5,12 +5,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from graphcheck.schema.errors import TargetError
+from graphcheck.targets import own_process
 from graphcheck.targets.bundled.fork_server import MAX_PACKET
 
 _START_SECONDS = 120.0
@@ -27,16 +27,14 @@ class ForkServer:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        package_root = str(Path(__file__).parents[3])
-        path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "graphcheck.targets.bundled.fork_server", str(theirs.fileno())],
+                own_process.command("graphcheck.targets.bundled.fork_server", os.getpid(), theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
-                env=os.environ | {"PYTHONPATH": path},
+                env=own_process.environment(),
                 start_new_session=True,
             )
         self._socket = ours

@@ -4,7 +4,6 @@ Requests and answers are JSON packets on one socket; the files of a rank travel 
 its ranks, when the other side of the socket is gone.
 """
 
-import ctypes
 import importlib
 import json
 import os
@@ -14,15 +13,17 @@ import socket
 import sys
 from contextlib import suppress
 
+from graphcheck.targets.own_process import die_with
+
 MAX_PACKET = 64 * 1024
 FILES_PER_RANK = 6
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Serves the socket whose file descriptor is the first argument."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    _die_with_parent()
+    """Arguments: the process id of the supervisor, the file descriptor of the socket to serve."""
+    supervisor, control_file = map(int, sys.argv[1:])
+    die_with(supervisor)
+    control = socket.socket(fileno=control_file)
     # The first op under a dispatch mode imports torch._dynamo (over a second): once here, not once a rank.
     importlib.import_module("torch._dynamo")
 
@@ -47,9 +48,10 @@ def main() -> None:
             if not packet:
                 break
             request = json.loads(packet)
+            server = os.getpid()
             child = os.fork()
             if child == 0:
-                _die_with_parent()
+                die_with(server)
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for inherited in (control.detach(), wakeup_read, wakeup_write):
@@ -64,14 +66,6 @@ def main() -> None:
             os.killpg(child, signal.SIGKILL)
     # Taking the interpreter apart with torch in it takes a second or more, and there is nothing left to save.
     os._exit(0)
-
-
-def _die_with_parent() -> None:
-    """Ranks with the server, the server with its supervisor: one that was stopped sees no socket close.
-
-    See prctl(2): the signal comes when the thread that started this process ends.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _report_exits(control: socket.socket, children: set[int]) -> None:

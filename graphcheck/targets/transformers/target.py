@@ -16,6 +16,7 @@ from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import EVENT, Event, ExitEvent
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.suite import Workload
+from graphcheck.targets import own_process
 from graphcheck.targets.base import Launch
 
 _CAPABILITIES = Capabilities(
@@ -90,16 +91,15 @@ class WorkerSession:
 
     def __init__(self, job: Path, log: Path) -> None:
         self._events, write_end = os.pipe()
-        command = [sys.executable, "-m", "graphcheck.targets.transformers.worker", str(job), str(write_end)]
         try:
             with log.open("wb") as output:
                 self._process = subprocess.Popen(
-                    command,
+                    own_process.command("graphcheck.targets.transformers", os.getpid(), job, write_end),
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     pass_fds=[write_end],
-                    env={**os.environ, **_ENVIRONMENT},
+                    env=own_process.environment(**_ENVIRONMENT),
                     start_new_session=True,
                 )
         except OSError as failure:

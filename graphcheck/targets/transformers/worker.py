@@ -1,12 +1,10 @@
-"""Owns the reference's process: loads the model with transformers, runs each prompt, reports every step."""
+"""Owns what the reference's process does: loads the model with transformers, runs each prompt, reports every step."""
 
 import os
 import resource
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -222,29 +220,15 @@ def _error(error: Exception, kind: Literal["request", "crash"], phase: Phase, re
     )
 
 
-def _watch_stdin(released: Callable[[], None]) -> None:
-    """One byte means: leave. End of file means: the parent is gone, and nobody else would end this process."""
-    if os.read(0, 1):
-        released()
-    else:
-        os._exit(1)
-
-
-def main() -> None:
-    job_file, descriptor = sys.argv[1:]
-    released = threading.Event()
-    threading.Thread(target=_watch_stdin, args=(released.set,), daemon=True).start()
+def work(job_file: Path, events: int) -> None:
+    """The whole life of the process: runs the job, then stays until a byte or the end of standard input releases it."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    reporter = Reporter(int(descriptor))
+    reporter = Reporter(events)
     reporter.enter("start")
     try:
-        run(Job.model_validate_json(Path(job_file).read_text()), reporter)
+        run(Job.model_validate_json(job_file.read_text()), reporter)
     except Exception as error:
         reporter.send(_error(error, "crash", reporter.phase))
         sys.exit(1)
-    released.wait()
-
-
-if __name__ == "__main__":
-    main()
+    os.read(0, 1)
