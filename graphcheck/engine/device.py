@@ -14,9 +14,10 @@ from graphcheck.engine.graphs.tape import TapeBackend
 
 
 class Device(Protocol):
-    """One rank's device."""
+    """One rank's device; `gpu` is the unique id of a GPU, as its driver tells it."""
 
     name: str
+    gpu: str | None
     torch_device: torch.device
 
     def make_graphs(self, *, trace: bool) -> GraphBackend:
@@ -44,10 +45,6 @@ class Device(Protocol):
         work runs; device work, so that a graph can hold it."""
         ...
 
-    def ranks_on_it(self, tp: int) -> int:
-        """How many of `tp` ranks compute on one device, at most; 1 where devices are not counted."""
-        ...
-
     def peak_memory_bytes(self) -> int | None:
         """Largest device memory in use so far; None where device memory is host memory."""
         ...
@@ -55,6 +52,7 @@ class Device(Protocol):
 
 class CpuDevice:
     name = "CPU"
+    gpu: str | None = None
     torch_device = torch.device("cpu")
 
     def make_graphs(self, *, trace: bool) -> GraphBackend:
@@ -72,9 +70,6 @@ class CpuDevice:
     def delay(self, nanoseconds: torch.Tensor) -> None:
         time.sleep(int(nanoseconds) / 1e9)
 
-    def ranks_on_it(self, tp: int) -> int:
-        return 1
-
     def peak_memory_bytes(self) -> int | None:
         return None
 
@@ -89,7 +84,9 @@ class CudaDevice:
             os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"
         self.torch_device = torch.device("cuda", local_rank)
         torch.cuda.set_device(self.torch_device)
-        self.name = torch.cuda.get_device_name(self.torch_device)
+        properties = torch.cuda.get_device_properties(self.torch_device)
+        self.name = properties.name
+        self.gpu: str | None = f"GPU-{properties.uuid}"
 
     def make_graphs(self, *, trace: bool) -> GraphBackend:
         return CudaGraphBackend(self.torch_device)
@@ -117,9 +114,6 @@ class CudaDevice:
         from graphcheck.engine.kernels.delay import spin
 
         spin(nanoseconds)
-
-    def ranks_on_it(self, tp: int) -> int:
-        return -(-tp // torch.cuda.device_count())
 
     def peak_memory_bytes(self) -> int | None:
         return torch.cuda.max_memory_allocated(self.torch_device)

@@ -11,7 +11,6 @@ from graphcheck.harness.judging.findings import ablation_exit_code, baseline, fi
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
-from graphcheck.report.console import num_devices
 from graphcheck.report.explain import explain
 from graphcheck.report.rerun import rerun_lines
 from graphcheck.report.terminal import RED, print_line, style_of
@@ -28,7 +27,7 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
     code = ablation_exit_code(run.info, run.attempts)
     first = without_trials(run)
     summary = summarize(first.info, first.attempts)
-    print_line(console, f"baseline: {words.summary_line(summary, num_devices(run))}")
+    print_line(console, f"baseline: {words.summary_line(summary)}")
     red = red_baseline(run.attempts)
     findings = () if red else find(run.info, run.attempts)
     if red:

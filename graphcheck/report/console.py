@@ -31,7 +31,7 @@ def render(run: Run, console: Console) -> ExitCode:
     _explain(run, console)
     for line in words.where_lines(run.info, run.attempts):
         print_line(console, line, RED)
-    print_line(console, words.summary_line(summary, num_devices(run)), "bold")
+    print_line(console, words.summary_line(summary), "bold")
     code = summary.exit_code
     print_line(console, words.last_line(code, _paths(run, code)), "green" if code is ExitCode.PASS else RED)
     return code
@@ -58,12 +58,6 @@ def _explain(run: Run, console: Console) -> None:
                 print_line(console, f"  {line}")
         for line in rerun_lines(run.info, verdict, attempts):
             print_line(console, f"  {line}")
-
-
-def num_devices(run: Run) -> int:
-    """Devices that the widest cell ran on: one a rank, but never more than the machine has."""
-    ranks = max((attempt.finished.facts.num_ranks for attempt in run.attempts if attempt.finished), default=0)
-    return min(ranks, int(run.info.environment.get("nvidia_devices", "0")))
 
 
 def grid(run: Run) -> Table:

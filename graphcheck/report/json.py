@@ -9,7 +9,6 @@ from graphcheck.harness.records.run_folder import RecordedAttempt, Run
 from graphcheck.harness.records.summary import num_exact, summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
-from graphcheck.report.console import num_devices
 from graphcheck.report.frames import least_replays
 from graphcheck.report.golden import environment_notes
 from graphcheck.report.rerun import rerun_command
@@ -118,7 +117,7 @@ def json_report(run: Run) -> RunReport:
         ended=info.ended,
         exit_code=int(code),
         meaning=MEANING[code],
-        backend=words.backend_phrase(summary.backends, num_devices(run)),
+        backend=words.backend_phrase(summary),
         counts=Counts(
             cells=summary.num_cells,
             green=summary.num_green,

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from graphcheck.harness.judging.findings import red_baseline
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
-from graphcheck.report.console import num_devices
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -32,9 +31,9 @@ def limitations(run: Run) -> list[str]:
 
 
 def _backend(run: Run) -> str:
-    backends = summarize(run.info, run.attempts).backends
-    sentence = f"Backend and devices: {words.backend_phrase(backends, num_devices(run))}; no other was tried."
-    if any(backend.graph == "cuda" for backend in backends):
+    summary = summarize(run.info, run.attempts)
+    sentence = f"Backend and devices: {words.backend_phrase(summary)}; no other was tried."
+    if any(backend.graph == "cuda" for backend in summary.backends):
         return sentence
     return f"{sentence} This is no evidence about CUDA graphs, NCCL or GPUs."
 
@@ -56,17 +55,8 @@ def _not_run(run: Run) -> str:
 
 
 def _shared(run: Run) -> str:
-    ranks = max(
-        (a.finished.facts.num_ranks for a in run.attempts if a.finished and _is_on_cuda(a)),
-        default=0,
-    )
-    found = int(run.info.environment.get("nvidia_devices", "0"))
-    shared = f"up to {ranks} ranks on {found}, which slow each other and take turns" if 0 < found < ranks else "none"
-    return f"Shared GPUs: {shared}."
-
-
-def _is_on_cuda(attempt: RecordedAttempt) -> bool:
-    return attempt.started.settings.get("device") == "cuda"
+    most = summarize(run.info, run.attempts).ranks_a_gpu
+    return f"Shared GPUs: {f'up to {most} ranks on one, which slow each other and take turns' if most > 1 else 'none'}."
 
 
 def _delays(run: Run) -> str:

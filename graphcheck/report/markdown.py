@@ -13,7 +13,6 @@ from graphcheck.harness.records.run_folder import RecordedAttempt, Run
 from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import audited, describe_effect, not_run, without_trials
-from graphcheck.report.console import num_devices
 from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
 from graphcheck.report.golden import describe_calibration, environment_notes
@@ -73,7 +72,7 @@ def markdown(run: Run) -> str:
 
 
 def _headline(run: Run, intact: Run) -> str:
-    summary = words.summary_line(summarize(intact.info, intact.attempts), num_devices(run))
+    summary = words.summary_line(summarize(intact.info, intact.attempts))
     if run.info.ablation is None:
         return summary
     if red_baseline(run.attempts):
@@ -91,7 +90,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "graphcheck", f"{info.graphcheck}, matrix {info.matrix_name}, target {info.matrix.target}"
     if changed:
         yield "changed", "; ".join(changed)
-    yield "backend", words.backend_phrase(summarize(info, run.attempts).backends, num_devices(run))
+    yield "backend", words.backend_phrase(summarize(info, run.attempts))
     yield "environment", ", ".join(f"{name} {value}" for name, value in info.environment.items())
     yield from provenance_facts(run)
     for name, header in _goldens(run).items():

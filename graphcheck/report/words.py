@@ -9,7 +9,6 @@ from graphcheck.harness.judging.signatures import looks_like, recorded_signature
 from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.harness.records.summary import Summary
 from graphcheck.schema.ablation import Finding
-from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.run import RunInfo
 
@@ -81,7 +80,7 @@ def last_line(code: ExitCode, paths: Mapping[str, str], findings: Sequence[Findi
     return f"exit {int(code)}: {MEANING[code]}; next: {advice.format_map(paths)}"
 
 
-def summary_line(summary: Summary, num_devices: int) -> str:
+def summary_line(summary: Summary) -> str:
     """`6/6 cells, 72/72 token-exact (tape on CPU, no CUDA graph ran)`, and whatever else a reader must not miss."""
     counts = {
         "near ties": summary.num_near_ties,
@@ -91,7 +90,7 @@ def summary_line(summary: Summary, num_devices: int) -> str:
         "unfinished": summary.num_unfinished,
     }
     line = f"{summary.num_green}/{summary.num_cells} cells, {summary.num_exact}/{summary.num_prompts} token-exact"
-    line += f" ({backend_phrase(summary.backends, num_devices)})"
+    line += f" ({backend_phrase(summary)})"
     line += "".join(f", {count} {name}" for name, count in counts.items() if count)
     if summary.lacks_backend:
         line += f"; --require-backend {summary.lacks_backend}: no green cell replayed graphs on it alone"
@@ -117,17 +116,18 @@ def where_lines(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> list[str]
     return [*locus_lines(loci(attempts)), *first_tp(attempts), *looks_like(info, attempts, known)]
 
 
-def backend_phrase(backends: Sequence[Backend], num_devices: int) -> str:
+def backend_phrase(summary: Summary) -> str:
     """What the work ran on, so that a CPU green can never pass for CUDA evidence."""
+    backends = summary.backends
     if not backends:
         return "no rank gave evidence, no CUDA graph ran"
     graphs = sorted({backend.graph for backend in backends if backend.graph})
     if graphs == ["cuda"]:
         names = " + ".join(dict.fromkeys(backend.device_name.removeprefix("NVIDIA ") for backend in backends))
         transports = ", ".join(dict.fromkeys(backend.collectives for backend in backends if backend.collectives))
-        most = max(backend.ranks_per_device for backend in backends)
-        sharing = f"up to {most} ranks a GPU" if most > 1 else ""
-        return ", ".join(filter(None, ("CUDA graphs", f"{num_devices}x {names}", transports, sharing)))
+        gpus = f"{summary.num_gpus}x {names}" if summary.num_gpus else names
+        sharing = f"up to {summary.ranks_a_gpu} ranks a GPU" if summary.ranks_a_gpu > 1 else ""
+        return ", ".join(filter(None, ("CUDA graphs", gpus, transports, sharing)))
     devices = " + ".join(sorted({backend.device.upper() for backend in backends}))
     ran = f"{' + '.join(graphs)} on {devices}" if graphs else devices
     return ran if "cuda" in graphs else f"{ran}, no CUDA graph ran"

@@ -15,7 +15,6 @@ class Backend(Record):
     device: str = "cpu"
     device_name: str = ""
     collectives: str | None = None
-    ranks_per_device: int = Field(default=1, description="most ranks of the attempt on one GPU")
 
 
 class AuditFinding(Record):
@@ -31,6 +30,7 @@ class Evidence(Record):
     """One rank's counters over an attempt."""
 
     backend: Backend = Backend()
+    gpu: str | None = Field(default=UNKNOWN, description="unique id of the GPU that the rank computed on")
     captures: int | None = UNKNOWN
     replays: int | None = UNKNOWN
     replayed_lane_tokens: int | None = UNKNOWN

@@ -16,7 +16,7 @@ from graphcheck.schema.provenance import Provenance
 from graphcheck.schema.suite import Workload
 from graphcheck.schema.verdicts import Outcome, Verdict
 
-RUN_FORMAT = 2
+RUN_FORMAT = 3
 
 
 class RunInfo(Record):

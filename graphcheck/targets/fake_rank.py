@@ -277,6 +277,7 @@ class FakeRank:
         counters = self._counters
         evidence = Evidence(
             backend=Backend(graph="fake" if self._captures else None, device=str(self.settings["device"])),
+            gpu=f"GPU-{self.rank}" if self.settings["device"] == "cuda" else None,
             captures=len(self._buckets) if self._captures else 0,
             replays=counters.replays,
             replayed_lane_tokens=counters.replayed_lane_tokens,

@@ -42,6 +42,14 @@ def edited(run: Run, **changes: object) -> Run:
     )
 
 
+def on_one_gpu(attempt: RecordedAttempt) -> RecordedAttempt:
+    assert attempt.finished is not None
+    facts = attempt.finished.facts
+    evidence = {rank: own.model_copy(update={"gpu": "GPU-0"}) for rank, own in facts.evidence.items()}
+    moved = attempt.finished.model_copy(update={"facts": facts.model_copy(update={"evidence": evidence})})
+    return replace(attempt, finished=moved)
+
+
 def test_a_green_run_says_everything_in_order(fake_world: FakeWorld) -> None:
     run = four_cells(fake_world, command=("graphcheck", "run", "matrix", "m.toml", "-k", "tp=1 or tp=2"))
     golden = read_golden(fake_world.golden_file).header
@@ -90,10 +98,10 @@ def test_the_limitations_are_drawn_from_the_run(fake_world: FakeWorld) -> None:
         expect_fallback=["kv_dtype"],
     )
     run, _ = fake_world.run(matrix, num_devices=2, select="graph=on")
-    run = replace(run, info=run.info.model_copy(update={"environment": {"nvidia_devices": "1"}}))
+    run = replace(run, attempts=tuple(map(on_one_gpu, run.attempts)))
     said = limitations(markdown(run))
     assert "- Cells not run: those that `-k graph=on` leaves out; tp4-graph_on (needs 4 cuda devices, found 2)." in said
-    assert "- Shared GPUs: up to 2 ranks on 1, which slow each other and take turns." in said
+    assert "- Shared GPUs: up to 2 ranks on one, which slow each other and take turns." in said
     assert "- Soft steps (too close to call, not judged hard): 1 of 26." in said
     assert "- Eager by declaration: in 2 of 3 cells graphs were on and fell back, as the matrix says they do." in said
 

@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from graphcheck.harness.records.run_folder import RecordedAttempt, Run, load_run
+from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.console import render
 from graphcheck.report.frames import cells_frame
-from graphcheck.schema.evidence import AuditFinding, Backend
+from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.run import RunInfo
 from graphcheck.schema.verdicts import Verdict
@@ -173,18 +174,31 @@ def test_an_unknown_counter_is_missing_in_the_table_not_zero(fake_world: FakeWor
 
 
 @pytest.mark.parametrize(
-    ("backends", "num_devices", "phrase"),
+    ("backends", "gpus", "phrase"),
     [
-        ([EAGER, TAPE], 0, "tape on CPU, no CUDA graph ran"),
-        ([EAGER], 0, "CPU, no CUDA graph ran"),
-        ([H200, H200.model_copy(update={"graph": None})], 2, "CUDA graphs, 2x H200, nccl"),
-        ([H200.model_copy(update={"collectives": None})], 1, "CUDA graphs, 1x H200"),
-        ([H200, TAPE], 1, "cuda + tape on CPU + CUDA"),
-        ([], 0, "no rank gave evidence, no CUDA graph ran"),
+        ([EAGER, TAPE], [None], "tape on CPU, no CUDA graph ran"),
+        ([EAGER], [None], "CPU, no CUDA graph ran"),
+        ([H200, H200.model_copy(update={"graph": None})], ["a", "b"], "CUDA graphs, 2x H200, nccl"),
+        ([H200], ["a", "b", "a"], "CUDA graphs, 2x H200, nccl, up to 2 ranks a GPU"),
+        ([H200], ["a", "a"], "CUDA graphs, 1x H200, nccl, up to 2 ranks a GPU"),
+        ([H200.model_copy(update={"collectives": None})], ["a"], "CUDA graphs, 1x H200"),
+        ([H200], [None], "CUDA graphs, H200, nccl"),
+        ([H200, TAPE], ["a"], "cuda + tape on CPU + CUDA"),
+        ([], [], "no rank gave evidence, no CUDA graph ran"),
     ],
 )
-def test_every_summary_names_its_backend(backends: list[Backend], num_devices: int, phrase: str) -> None:
-    assert words.backend_phrase(backends, num_devices) == phrase
+def test_every_summary_names_what_the_work_ran_on_and_no_gpu_that_merely_was_there(
+    backends: list[Backend], gpus: list[str | None], phrase: str, fake_world: FakeWorld
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["off"]))
+    ((cell, finished),) = [(attempt, attempt.finished) for attempt in run.attempts if attempt.finished is not None]
+    evidence = {rank: Evidence(gpu=gpu) for rank, gpu in enumerate(gpus)}
+    facts = finished.facts.model_copy(update={"evidence": evidence})
+    attempts = [
+        replace(cell, finished=finished.model_copy(update={"facts": facts, "backend": backend}))
+        for backend in backends or [None]
+    ]
+    assert words.backend_phrase(summarize(run.info, attempts)) == phrase
 
 
 def test_an_nvidia_device_with_a_cpu_build_of_torch_is_warned_about_in_line_one(fake_world: FakeWorld) -> None:

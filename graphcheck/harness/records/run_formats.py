@@ -19,7 +19,19 @@ def _without_provenance(run: Fields) -> Fields:
     return run | {"provenance": {"source": {"folder": "", "note": "not recorded"}}}
 
 
-UPGRADES: dict[int, dict[Kind, Callable[[Fields], Fields]]] = {1: {"run": _without_provenance}}
+def _without_gpus(cell: Fields) -> Fields:
+    """Format 2 said of a rank how many ranks its GPU had at most, and not which GPU that was."""
+    evidence = (cell.get("facts") or {}).get("evidence", {})
+    for backend in (cell.get("backend"), *(rank["backend"] for rank in evidence.values())):
+        if backend is not None:
+            backend.pop("ranks_per_device", None)
+    return cell
+
+
+UPGRADES: dict[int, dict[Kind, Callable[[Fields], Fields]]] = {
+    1: {"run": _without_provenance},
+    2: {"cell": _without_gpus},
+}
 """Format -> kind -> what makes a record of that format one of the next; a kind that is not named stays as it is."""
 
 READABLE = range(min(UPGRADES), RUN_FORMAT + 1)

@@ -1,5 +1,6 @@
 """Owns what a run adds up to: its counts and its exit code, from its records alone."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,10 @@ from graphcheck.schema.verdicts import Outcome, Verdict
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts over the planned attempts of a run; prompts are those of attempts that had any to run."""
+    """Counts over the planned attempts of a run; prompts are those of attempts that had any to run.
+
+    `num_gpus` are those that ranks say they computed on, `ranks_a_gpu` the most that an attempt had on one of them.
+    """
 
     num_cells: int
     num_green: int
@@ -24,6 +28,8 @@ class Summary:
     num_declared_eager: int
     num_unfinished: int
     backends: tuple[Backend, ...]
+    num_gpus: int
+    ranks_a_gpu: int
     lacks_backend: str | None
     exit_code: ExitCode
 
@@ -40,6 +46,7 @@ def summarize(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Summary:
     required = info.overrides.get("require_backend")
     lacks = str(required) if required and not _ran_on(str(required), finished) else None
     num_unfinished = len(info.planned) - len(finished)
+    on_gpus = [Counter(rank.gpu for rank in attempt.facts.evidence.values() if rank.gpu) for attempt in finished]
     return Summary(
         num_cells=len(info.planned),
         num_green=sum(attempt.verdict.is_green for attempt in finished),
@@ -51,6 +58,8 @@ def summarize(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> Summary:
         num_declared_eager=sum(attempt.declared_eager for attempt in finished),
         num_unfinished=num_unfinished,
         backends=tuple(dict.fromkeys(attempt.backend for attempt in finished if attempt.backend is not None)),
+        num_gpus=len(set().union(*on_gpus)),
+        ranks_a_gpu=max((ranks for gpus in on_gpus for ranks in gpus.values()), default=0),
         lacks_backend=lacks,
         exit_code=_exit_code(info, finished, num_unfinished, lacks is not None),
     )

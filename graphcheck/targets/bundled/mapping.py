@@ -91,10 +91,10 @@ class EventWriter:
             device=config.device,
             device_name=device.name,
             collectives=config.allreduce if config.tp > 1 else None,
-            ranks_per_device=device.ranks_on_it(config.tp),
         )
         evidence = Evidence(
             backend=backend,
+            gpu=device.gpu,
             captures=counters.captures,
             replays=counters.replays,
             replayed_lane_tokens=counters.replayed_lane_tokens,
