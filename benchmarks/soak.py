@@ -3,7 +3,7 @@
     python benchmarks/soak.py clean --runs 200 --jobs 2 [...options of graphcheck run matrix]
     python benchmarks/soak.py kill  --runs 200 --jobs 2 [...options of graphcheck run matrix]
 
-`--jobs` runs at once is the CPU load. After each run nothing of it may be alive, no shared memory may have its name,
+`--jobs` runs at once is the CPU load; the moment is anywhere in the time that one run takes alone. After each run nothing of it may be alive, no shared memory may have its name,
 goldens must be as they were, and its `run.json` readable. Prints what came as JSON; exit 1 if anything was wrong.
 """
 
@@ -82,7 +82,7 @@ def family(supervisor: int) -> Iterator[tuple[str, int]]:
 
 
 def one_run(number: int, within: float | None, options: list[str]) -> Outcome:
-    """Runs the matrix once, in a folder of its own; something is killed `within` so many seconds."""
+    """Runs the matrix once, in a folder of its own; something is killed `within` so many seconds, if that is given."""
     draw = random.Random(number)
     victim = draw.choice(VICTIMS) if within else None
     at = draw.uniform(0.0, within or 0.0)
@@ -90,12 +90,12 @@ def one_run(number: int, within: float | None, options: list[str]) -> Outcome:
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "graphcheck", "run", "matrix", *options, "--run-dir", str(run_dir)]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        seen: set[Process] = set()
+        seen: dict[Process, str] = {}
         killed = None
         began = time.monotonic()
         while process.poll() is None and time.monotonic() - began < LONGEST_RUN_SECONDS:
             members = list(family(process.pid))
-            seen |= {(pid, when) for _, pid in members if (when := born(pid)) is not None}
+            seen |= {(pid, when): kind for kind, pid in members if (when := born(pid)) is not None}
             if victim is not None and killed is None and time.monotonic() - began > at:
                 chosen = [pid for kind, pid in members if kind == victim]
                 if chosen:
@@ -115,13 +115,13 @@ def one_run(number: int, within: float | None, options: list[str]) -> Outcome:
         return outcome
 
 
-def _left_alive(seen: set[Process]) -> list[str]:
+def _left_alive(seen: dict[Process, str]) -> list[str]:
     deadline = time.monotonic() + LEAVE_SECONDS
     alive = seen
     while alive and time.monotonic() < deadline:
-        alive = {(pid, when) for pid, when in alive if born(pid) == when}
+        alive = {(pid, when): kind for (pid, when), kind in alive.items() if born(pid) == when}
         time.sleep(0.05)
-    return [f"{len(alive)} processes are still alive"] if alive else []
+    return [f"still alive: {', '.join(alive.values())}"] if alive else []
 
 
 def _unreadable(run_dir: Path) -> list[str]:
@@ -161,17 +161,20 @@ def main() -> int:
     parser.add_argument("mode", choices=["clean", "kill"])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--within", type=float, default=10.0, help="seconds in which a process is killed")
     arguments, options = parser.parse_known_args()
     before = goldens(), shared_memory()
     outcomes: list[Outcome] = []
+    within = None
+    if arguments.mode == "kill":
+        began = time.monotonic()
+        outcomes.append(one_run(0, None, options))
+        within = time.monotonic() - began
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        within = arguments.within if arguments.mode == "kill" else None
-        futures = [pool.submit(one_run, number, within, options) for number in range(arguments.runs)]
-        for done, future in enumerate(futures, start=1):
+        futures = [pool.submit(one_run, number, within, options) for number in range(len(outcomes), arguments.runs)]
+        for future in futures:
             outcomes.append(future.result())
             wrong = sum(bool(outcome.wrong) for outcome in outcomes)
-            print(f"{done} of {arguments.runs} runs, {wrong} wrong", file=sys.stderr, flush=True)
+            print(f"{len(outcomes)} of {arguments.runs} runs, {wrong} wrong", file=sys.stderr, flush=True)
     untouched = goldens() == before[0]
     named = sorted(shared_memory() - before[1])
     codes = Counter(f"{outcome.killed or 'nothing'} killed: exit {outcome.code}" for outcome in outcomes)
@@ -182,6 +185,7 @@ def main() -> int:
         "jobs": arguments.jobs,
         "cores": os.cpu_count(),
         "options": options,
+        "killed_within_seconds": within and round(within, 1),
         "came": dict(sorted(codes.items())),
         "wrong": wrong,
         "goldens_untouched": untouched,
