@@ -87,8 +87,8 @@ class Engine:
 
     @property
     def graph_backend(self) -> str | None:
-        """Name of the backend that this rank's graphs are on; None with graphs off."""
-        return self._backend.name if self.config.graph else None
+        """Name of the backend that this rank captured its graphs on; None where it captured none."""
+        return self._backend.name if self._runner is not None else None
 
     @property
     def runner(self) -> GraphRunner | None:

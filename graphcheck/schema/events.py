@@ -51,9 +51,12 @@ class StepEvent(Record):
 
     @model_validator(mode="after")
     def _parallel(self) -> "StepEvent":
-        for name in ("index", "argmax", "ids", "finite"):
-            if len(getattr(self, name)) != len(self.requests):
-                raise ValueError(f"{name} has {len(getattr(self, name))} entries for {len(self.requests)} requests")
+        for name in ("index", "argmax", "ids", "finite", "logits_sha", "top"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.requests):
+                raise ValueError(f"{name} has {len(values)} entries for {len(self.requests)} requests")
+        if self.live != len(self.requests):
+            raise ValueError(f"live is {self.live} for {len(self.requests)} requests")
         return self
 
 

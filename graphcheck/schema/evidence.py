@@ -11,7 +11,7 @@ UNKNOWN = None
 class Backend(Record):
     """What the work ran on, as shown in every summary."""
 
-    graph: str | None = Field(default=None, description="graph backend: tape, cuda; None when graphs were off")
+    graph: str | None = Field(default=None, description="graph backend: tape, cuda; None when no graph was captured")
     device: str = "cpu"
     device_name: str = ""
     collectives: str | None = None
@@ -33,13 +33,15 @@ class Evidence(Record):
     gpu: str | None = Field(default=UNKNOWN, description="unique id of the GPU that the rank computed on")
     captures: int | None = UNKNOWN
     replays: int | None = UNKNOWN
-    replayed_lane_tokens: int | None = UNKNOWN
-    eager_lane_tokens: int | None = UNKNOWN
-    padded_lanes: int | None = UNKNOWN
+    replayed_lane_tokens: int | None = Field(default=UNKNOWN, description="tokens that replays decoded")
+    eager_lane_tokens: int | None = Field(default=UNKNOWN, description="tokens decoded without a graph; no prefill")
+    padded_lanes: int | None = Field(default=UNKNOWN, description="lanes of replays without a request, over all replays")
     fallbacks: dict[str, int] | None = Field(default=UNKNOWN, description="reason -> decode steps that fell back")
-    largest_bucket: int | None = UNKNOWN
+    largest_bucket: int | None = Field(default=UNKNOWN, description="lanes of the largest graph that was asked for")
     sites: dict[str, dict[str, int]] | None = Field(default=UNKNOWN, description="fix -> phase -> times reached")
-    collectives: int | None = UNKNOWN
-    peak_memory_bytes: int | None = UNKNOWN
+    collectives: int | None = Field(default=UNKNOWN, description="run by the host; those of a CUDA graph at its capture")
+    peak_memory_bytes: int | None = Field(
+        default=UNKNOWN, description="most that the rank held at once: of its GPU's allocator, on a CPU of resident memory"
+    )
     audit: tuple[AuditFinding, ...] | None = Field(default=UNKNOWN, description="the audit's findings, if it ran")
     seconds: dict[str, float] = Field(default_factory=dict, description="phase -> wall seconds")

@@ -11,8 +11,12 @@ _PACKAGE_ROOT = str(Path(__file__).parents[2])
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Runs a module by this interpreter; no file of the folder where the user stands can take a library's place."""
-    return [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    """Runs a module by this interpreter.
+
+    No file of the folder where the user stands can take a library's place (-P), and what the process prints is in its
+    log even if it is killed (-u).
+    """
+    return [sys.executable, "-P", "-u", "-m", module, *map(str, arguments)]
 
 
 def environment(**changes: str) -> dict[str, str]:

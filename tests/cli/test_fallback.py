@@ -36,6 +36,11 @@ def test_unsupported_kv_dtype_falls_back_and_must_be_declared(program: Program, 
         assert (done.code, attempt.verdict, attempt.declared_eager) == (0, Verdict.PASS, True), done.output
         assert "PASS (eager by declaration)" in done.output
         assert "1 eager by declaration" in done.last_lines[0]
+        assert "no CUDA graph ran" in done.last_lines[0]
+        assert attempt.backend is not None
+        assert attempt.backend.graph is None
+        required = program("run", "matrix", "m.toml", "--require-backend", "tape")
+        assert required.code == 5, "no graph was captured, let alone replayed"
     else:
         assert (done.code, attempt.verdict) == (5, Verdict.VACUOUS), done.output
         assert "fell back to eager: kv_dtype" in attempt.reason

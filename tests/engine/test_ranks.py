@@ -6,6 +6,7 @@ import pytest
 
 from graphcheck.engine.request import Request
 from graphcheck.schema.events import StepEvent
+from graphcheck.targets.bundled.session import _OUTERMOST_FRAME
 from graphcheck.targets.bundled.target import BundledTarget
 from tests.engine.outputs import random_requests, run_attempt
 
@@ -67,6 +68,7 @@ def test_unwaited_collective_parts_the_ranks_and_hangs(
     assert len({tag.rows for tag in last_tags}) > 1, "because their batches have parted"
     assert all(journal.waiting == "wait_for_peers" for journal in facts.stall.journals)
     assert all("in wait_for_peers" in facts.stall.stacks[rank] for rank in range(2))
+    assert all(facts.stall.stacks[rank].endswith(_OUTERMOST_FRAME) for rank in range(2)), "whole, or they look moved"
     assert len({step.ids for step in steps if (step.step, step.phase) == (0, "prefill")}) > 1
 
 
@@ -83,6 +85,13 @@ def test_rank_that_cannot_load_reports_its_error(target: BundledTarget, tmp_path
     causes = [error for error in facts.errors if not error.consequence]
     assert {error.error for error in causes} == {"CheckpointError"}
     assert all("give a checkpoint folder" in error.message for error in causes)
+
+
+def test_a_rank_that_asks_for_more_memory_than_there_is_runs_out_of_it_and_does_not_crash(
+    target: BundledTarget, tiny: Path, tmp_path: Path
+) -> None:
+    facts, _ = run_attempt(target, tiny, random_requests(1, vocab=VOCAB), tmp_path, num_pages=900_000_000)
+    assert [(error.kind, error.phase) for error in facts.errors] == [("oom", "load")]
 
 
 def test_audit_names_every_collective_that_is_not_waited_for(target: BundledTarget, tiny: Path, tmp_path: Path) -> None:

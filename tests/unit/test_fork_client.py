@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,48 @@ def test_it_is_told_at_once_and_leaves_nothing(
     assert time.monotonic() - begun < 10
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+SERVER = """
+import json, os, socket, sys, time
+control = socket.socket(fileno=int(sys.argv[-1]))
+control.send(json.dumps({"ready": os.getpid()}).encode())
+control.recv(1 << 16)
+"""
+
+
+@pytest.fixture
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ForkServer]:
+    """Starts a server that is ready, waits for a request, and then goes on as told."""
+
+    def start(then: str) -> ForkServer:
+        (tmp_path / "server.py").write_text(SERVER + then)
+        program = tmp_path / "python"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/server.py" "$@"\n')
+        program.chmod(0o755)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", str(program))
+            return ForkServer()
+
+    monkeypatch.setattr(fork_client, "_FORK_SECONDS", 0.5)
+    return start
+
+
+def test_a_fork_that_answers_late_is_not_taken_for_the_next_one(serve: Callable[[str], ForkServer]) -> None:
+    server = serve("time.sleep(2)\ncontrol.send(json.dumps({'forked': 1}).encode())\ntime.sleep(60)\n")
+    with pytest.raises(TargetError, match=r"no `forked` within 0.5 s"):
+        server.fork(0, Path("job"), [])
+    server._process.wait(5)
+    assert not server.is_alive
+    server.close()
+
+
+def test_a_server_that_lives_on_behind_a_closed_socket_does_not_stop_the_supervisor(
+    serve: Callable[[str], ForkServer],
+) -> None:
+    server = serve("control.close()\ntime.sleep(60)\n")
+    begun = time.monotonic()
+    with pytest.raises(TargetError, match=r"\(exit status -9\)"):
+        server.fork(0, Path("job"), [])
+    assert time.monotonic() - begun < 10
+    server.close()

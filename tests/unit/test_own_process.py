@@ -1,5 +1,6 @@
 """Processes of graphcheck's own: whose code they run, and that they end with their parent. No torch."""
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -34,3 +35,13 @@ def test_one_whose_parent_died_while_it_started_leaves_before_it_imports_torch(
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "graphcheck.targets.own_process" in imported
     assert not imported & {"torch", "transformers"}
+
+
+def test_what_one_printed_before_it_was_killed_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "talkative.py").write_text("import os\nprint('said')\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    done = subprocess.run(
+        own_process.command("talkative"), env=own_process.environment(), stdout=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"said\n")

@@ -26,6 +26,9 @@ def test_event_of_its_own_is_read() -> None:
         STEP.replace('"rank":1', '"rank":7'),
         STEP.replace('"finite":[true]', '"finite":[]'),
         STEP.replace('"argmax":[5]', '"argmax":[5,6]'),
+        STEP.replace('"live":1', '"live":2'),
+        STEP.replace('"live":1', '"live":1,"logits_sha":[]'),
+        STEP.replace('"live":1', '"live":1,"top":[[[5,1.0]],[[5,1.0]]]'),
     ],
 )
 def test_anything_else_is_a_crash_of_that_rank(line: str) -> None:

@@ -47,7 +47,9 @@ def first_split(steps: Iterable[StepEvent]) -> LogitsSplit | None:
     """The first row of logits, in order of engine steps, that ranks computed differently, by the hashes they gave."""
     digests: dict[tuple[int, int, str, int], dict[int, str]] = {}
     for step in steps:
-        for request, index, digest in zip(step.requests, step.index, step.logits_sha or (), strict=False):
+        if step.logits_sha is None:
+            continue
+        for request, index, digest in zip(step.requests, step.index, step.logits_sha, strict=True):
             digests.setdefault((step.run, step.step, request, index), {})[step.rank] = digest
     first = _first_apart(digests)
     if first is None:

@@ -87,6 +87,13 @@ def nothing_ran(finished: Sequence[AttemptFinished]) -> bool:
 
 
 def _ran_on(required: str, finished: Sequence[AttemptFinished]) -> bool:
-    """True if graphs ran on the required backend in some green cell, and on no other backend in any."""
-    graphs = {attempt.backend.graph for attempt in finished if attempt.verdict.is_green and attempt.backend}
+    """True if graphs were replayed on the required backend in some green cell, and on no other backend in any.
+
+    Green by declaration, because decode fell back as the matrix says it does, is no evidence of any backend.
+    """
+    graphs = {
+        attempt.backend.graph
+        for attempt in finished
+        if attempt.verdict.is_green and attempt.backend and not attempt.declared_eager
+    }
     return graphs - {None} == {required}

@@ -16,6 +16,7 @@ from graphcheck.targets.bundled.fork_server import MAX_PACKET
 _START_SECONDS = 120.0
 _FORK_SECONDS = 30.0
 _LOOK_SECONDS = 0.5
+_LEAVE_SECONDS = 1.0
 
 
 class ForkServer:
@@ -84,7 +85,7 @@ class ForkServer:
         self._socket.close()
         if self._process.poll() is None:
             try:
-                self._process.wait(1.0)
+                self._process.wait(_LEAVE_SECONDS)
             except subprocess.TimeoutExpired:
                 self.kill()
                 self._process.wait()
@@ -97,6 +98,8 @@ class ForkServer:
             message = self._poll(_LOOK_SECONDS)
             if message is not None and wanted in message:
                 return message[wanted]
+        # Its answer, should it still come, would be taken for that to the next request.
+        self.kill()
         raise TargetError(
             f"fork server (pid {self._process.pid})",
             f"no `{wanted}` within {seconds:g} s",
@@ -127,6 +130,10 @@ class ForkServer:
         return False
 
     def _died(self) -> TargetError:
+        """Ends what is left: one that leaves by itself has a moment to do so, since its exit status tells why."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LEAVE_SECONDS)
+        self.kill()
         status = self._process.wait()
         assert self._process.stderr is not None
         last_line = (self._process.stderr.read().decode(errors="replace").strip().splitlines() or ["no output"])[-1]

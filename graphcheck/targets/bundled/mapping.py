@@ -4,6 +4,8 @@ import time
 import traceback
 from typing import Literal, TextIO
 
+import torch
+
 from graphcheck.engine.audit import Finding
 from graphcheck.engine.device import Device
 from graphcheck.engine.engine import Engine
@@ -22,6 +24,9 @@ from graphcheck.schema.events import (
 from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
 from graphcheck.schema.provenance import Loaded
 from graphcheck.targets.loaded import loaded
+
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory")
+"""What torch's CPU allocator says, in a plain RuntimeError, and drivers, whose errors may come inside another."""
 
 
 class EventWriter:
@@ -84,7 +89,7 @@ class EventWriter:
 
     def evidence(self, engine: Engine, device: Device, host_memory_bytes: int) -> None:
         """The rank's counters, once its work is done."""
-        counters = engine.counters()
+        counters, device_bytes = engine.counters(), device.peak_memory_bytes()
         config = engine.config
         backend = Backend(
             graph=engine.graph_backend,
@@ -104,7 +109,7 @@ class EventWriter:
             largest_bucket=config.buckets[-1],
             sites=counters.sites,
             collectives=counters.collectives,
-            peak_memory_bytes=device.peak_memory_bytes() or host_memory_bytes,
+            peak_memory_bytes=host_memory_bytes if device_bytes is None else device_bytes,
             audit=_findings(counters.findings),
             seconds=self._seconds_until(time.monotonic()),
         )
@@ -152,6 +157,6 @@ def _findings(findings: tuple[Finding, ...] | None) -> tuple[AuditFinding, ...] 
 def _kind(error: Exception) -> Literal["request", "oom", "crash"]:
     if isinstance(error, RequestError):
         return "request"
-    if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY):
         return "oom"
     return "crash"

@@ -21,6 +21,8 @@ from graphcheck.targets.bundled.fork_client import ForkServer
 from graphcheck.targets.bundled.job import Job
 
 _STACK_SECONDS = 0.5
+_OUTERMOST_FRAME = "in _run_module_as_main\n"
+"""Of the fork server, and so of what it forked; the handler writes frame by frame, this one last."""
 _KILL_SECONDS = 5.0
 
 
@@ -46,27 +48,25 @@ class BundledSession:
             raise
 
     def _start(self) -> None:
-        self._journal, journal_file = JournalMemory.create(self.num_ranks)
-        self._held.callback(self._journal.close)
         listener = self._held.enter_context(socket.create_server(("127.0.0.1", 0)))
-        supervisor = os.pidfd_open(os.getpid())
-        release_read, self._release = os.pipe()
-        lent = [journal_file, supervisor, release_read]
-        try:
+        with ExitStack() as lent:
+            self._journal, journal_file = JournalMemory.create(self.num_ranks)
+            self._held.callback(self._journal.close)
+            lent.callback(os.close, journal_file)
+            supervisor = os.pidfd_open(os.getpid())
+            lent.callback(os.close, supervisor)
+            release_read, self._release = os.pipe()
+            lent.callback(os.close, release_read)
             for rank in range(self.num_ranks):
                 events_read, events_write = os.pipe()
-                os.set_blocking(events_read, False)
                 self._pipes.append(events_read)
-                log = os.open(self._out_dir / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-                own = [journal_file, events_write, log, release_read, supervisor, listener.fileno()]
-                try:
-                    self._processes.append(self._server.fork(rank, self._job_path, own))
-                finally:
-                    os.close(events_write)
-                    os.close(log)
-        finally:
-            for file in lent:
-                os.close(file)
+                with ExitStack() as own:
+                    own.callback(os.close, events_write)
+                    os.set_blocking(events_read, False)
+                    log = os.open(self._out_dir / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                    own.callback(os.close, log)
+                    files = [journal_file, events_write, log, release_read, supervisor, listener.fileno()]
+                    self._processes.append(self._server.fork(rank, self._job_path, files))
 
     def events(self, timeout: float) -> Sequence[Event]:
         """See Session.events. Exits of ranks are among them, after all that the rank wrote."""
@@ -109,8 +109,7 @@ class BundledSession:
             time.sleep(0.005)
             for rank in living:
                 text = self._stack_file(rank)[before[rank] :]
-                # The handler ends its output with the outermost frame of the process.
-                if "in main\n" in text:
+                if text.endswith(_OUTERMOST_FRAME):
                     stacks[rank] = text
         return {rank: stacks.get(rank) or _why_silent(self._processes[rank]) for rank in living}
 
