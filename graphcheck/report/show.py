@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from graphcheck.harness.records.run_folder import Run, contradictions, load_run
+from graphcheck.harness.records.rejudge import contradictions
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.report import words
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.console import render

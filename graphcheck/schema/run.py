@@ -171,7 +171,6 @@ class AttemptFacts(Record):
     evidence: dict[int, Evidence] = Field(default_factory=dict)
     loaded: dict[int, str] = Field(default_factory=dict, description="rank -> what it had loaded: loaded/NAME.json")
     stall: Stall | None = None
-    skipped: str | None = None
     leaked: dict[int, int] | None = Field(
         default=None, description="GPU -> MiB still in use once all ranks were gone; None if nobody could tell"
     )

@@ -12,7 +12,8 @@ import pytest
 from graphcheck.harness.judging.findings import find
 from graphcheck.harness.judging.story import DIVERGED
 from graphcheck.harness.planning.request import RunRequest
-from graphcheck.harness.records.run_folder import load_run, rejudge
+from graphcheck.harness.records.rejudge import rejudged
+from graphcheck.harness.records.run_folder import load_run
 from graphcheck.harness.running.ablate import AblateRequest, ablate
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.schema.ablation import Finding
@@ -96,7 +97,7 @@ def test_the_hang_is_necessary_is_told_and_leaves_nothing_behind(
         assert stall.stalled_seconds <= stall.limit_seconds + 1.0
         # The suite's stop rule makes ranks that disagree part within a few steps.
         assert stall.step <= 20
-    again = {finished.key: finished.verdict for finished in rejudge(done.run)}
+    again = {attempt.started.key: rejudged(done.run, attempt).verdict for attempt in done.run.every}
     assert again == {a.started.key: a.finished.verdict for a in done.run.attempts if a.finished is not None}
 
 

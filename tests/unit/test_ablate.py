@@ -9,7 +9,7 @@ from rich.console import Console
 
 from graphcheck.harness.judging.findings import find
 from graphcheck.harness.judging.story import DIVERGED, MISMATCHED
-from graphcheck.harness.records.run_folder import rejudge
+from graphcheck.harness.records.rejudge import rejudged
 from graphcheck.harness.running.interrupt import Interrupted
 from graphcheck.report.ablation import render_ablation
 from graphcheck.report.words import RED_BASELINE
@@ -222,7 +222,7 @@ def test_every_verdict_of_an_ablation_can_be_drawn_again(fake_world: FakeWorld) 
     fixes = (*FIXES, scripted("part", HANG, where={"tp": (2,)}), scripted("derail", TOKENS, name="derailing"))
     ablated = ablate_in(fake_world, matrix, *fixes, gives_forced=True)
     assert ablated.run.forced
-    assert list(rejudge(ablated.run)) == [attempt.finished for attempt in ablated.run.attempts]
+    assert [rejudged(ablated.run, attempt) for attempt in ablated.run.every] == [attempt.finished for attempt in ablated.run.attempts]
 
 
 def test_a_forced_pass_refines_the_outcome_and_is_no_trial_of_its_own(fake_world: FakeWorld) -> None:

@@ -8,7 +8,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
-from graphcheck.harness.records.run_folder import Run, contradictions, load_run, rejudge
+from graphcheck.harness.records.rejudge import contradictions, rejudged
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.harness.records.summary import summarize
 from graphcheck.harness.running.repeats import settle
 from graphcheck.report.console import render
@@ -58,7 +59,7 @@ def test_a_cell_that_is_right_each_time_is_one_green_cell(fake_world: FakeWorld)
 
 def test_every_verdict_is_drawn_again_from_the_folder(fake_world: FakeWorld) -> None:
     run, _ = repeated(fake_world, "flaky")
-    again = list(rejudge(run))
+    again = [rejudged(run, attempt) for attempt in run.every]
     assert again == [attempt.finished for attempt in run.every]
     assert settle(again) == only(run)
     assert list(contradictions(run)) == []

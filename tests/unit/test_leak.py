@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from graphcheck.harness.planning.request import RunRequest
-from graphcheck.harness.records.run_folder import Run, load_run, rejudge
+from graphcheck.harness.records.rejudge import rejudged
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.harness.running.device_memory import SETTLE_SECONDS, TOLERANCE_MIB, DeviceMemory
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_matrix import run_matrix
@@ -98,7 +99,7 @@ def test_memory_that_an_attempt_leaves_is_a_leak_and_exit_4(fake_world: FakeWorl
     assert outcomes(found) == [(Verdict.LEAK, {1: 812}), (Verdict.PASS, {})], "TP 1 does not use GPU 1"
     assert reason(found, 0).startswith("812 MiB on GPU 1 are still in use, although all ranks are gone")
     assert code is ExitCode.CRASH
-    assert [again.verdict for again in rejudge(found)] == [Verdict.LEAK, Verdict.PASS]
+    assert [rejudged(found, attempt).verdict for attempt in found.every] == [Verdict.LEAK, Verdict.PASS]
 
 
 def test_a_cell_on_a_gpu_that_is_still_held_is_skipped_and_says_by_whom(fake_world: FakeWorld) -> None:

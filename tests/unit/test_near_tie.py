@@ -11,7 +11,8 @@ from graphcheck.harness.judging.near_tie import TieRule, margin_ulp, near_ties, 
 from graphcheck.harness.judging.near_tie_budget import ALPHA, over_budget
 from graphcheck.harness.judging.rates import excess
 from graphcheck.harness.judging.transcript import Token, Transcript
-from graphcheck.harness.records.run_folder import Run, rejudge
+from graphcheck.harness.records.rejudge import rejudged
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.explain import brief, explain
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
@@ -132,7 +133,7 @@ def test_the_budget_is_the_exact_test_of_two_rates() -> None:
 def only(run: Run) -> AttemptFinished:
     (attempt,) = run.attempts
     assert attempt.finished is not None
-    assert list(rejudge(run)) == [attempt.finished], "a verdict follows from the folder alone"
+    assert [rejudged(run, attempt) for attempt in run.every] == [attempt.finished], "a verdict follows from the folder alone"
     return attempt.finished
 
 

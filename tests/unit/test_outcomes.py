@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from graphcheck.harness.judging.locus import loci
-from graphcheck.harness.records.run_folder import Run, contradictions
+from graphcheck.harness.records.rejudge import contradictions
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.schema.attempt import Attempt
 from graphcheck.schema.run import PromptResult
 from graphcheck.schema.verdicts import Outcome, Verdict

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from graphcheck.harness.records import run_formats
-from graphcheck.harness.records.run_folder import contradictions, load_run, rejudge
+from graphcheck.harness.records.rejudge import contradictions, rejudged
+from graphcheck.harness.records.run_folder import load_run
 from graphcheck.harness.records.run_formats import UPGRADES, Fields
 from graphcheck.report.show import show
 from graphcheck.schema.errors import RunFolderError
@@ -54,7 +55,7 @@ def test_a_matrix_run_of_any_format_is_read_shown_and_judged_again(
     run = load_run(folder)
     verdicts = {f"tp2-graph_on-fault_{fault}": verdict for fault, verdict in VERDICTS.items()}
     assert {attempt.started.key: attempt.finished and attempt.finished.verdict for attempt in run.attempts} == verdicts
-    assert {again.key: again.verdict for again in rejudge(run)} == verdicts
+    assert {attempt.started.key: rejudged(run, attempt).verdict for attempt in run.every} == verdicts
     assert set(run.forced) == {"tp2-graph_on-fault_drift", "tp2-graph_on-fault_hang"}
     assert list(contradictions(run)) == []
     code, text = shown(folder, capsys)
@@ -107,6 +108,34 @@ def test_every_kind_of_record_goes_through_the_upgrades_of_its_folder_s_format(
     again = load_run(old)
     assert again.attempts == expected.attempts
     assert again.events("tp2-graph_on-fault_none") == events
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda record: record | {"facts": [1]},
+        lambda record: record | {"backend": "tape"},
+        lambda record: record | {"facts": record["facts"] | {"evidence": {"0": {}}}},
+    ],
+)
+def test_a_damaged_record_of_an_old_format_is_told_by_its_line(
+    tmp_path: Path, spoil: Callable[[Fields], Fields]
+) -> None:
+    folder = Path(shutil.copytree(FOLDERS / "format2" / "matrix", tmp_path / "old"))
+    lines = (folder / "cells.jsonl").read_text(encoding="utf-8").splitlines()
+    lines[1] = json.dumps(spoil(json.loads(lines[1])))
+    (folder / "cells.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(RunFolderError, match=r"cells.jsonl:2: not a record \(not of format 2: "):
+        load_run(folder)
+
+
+def test_a_forced_pass_s_verdict_that_was_changed_is_told(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(FOLDERS / f"format{RUN_FORMAT}" / "matrix", tmp_path / "new"))
+    changed = '"key":"tp2-graph_on-fault_drift.forced","verdict":"{}"'
+    rewrite(folder / "cells.jsonl", lambda text: text.replace(changed.format("TOKENS"), changed.format("HANG")))
+    assert list(contradictions(load_run(folder))) == [
+        "tp2-graph_on-fault_drift.forced: recorded as HANG, but what is recorded of it says TOKENS"
+    ]
 
 
 def test_formats_are_upgraded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

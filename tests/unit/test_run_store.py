@@ -13,7 +13,8 @@ import pytest
 
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.records import run_store
-from graphcheck.harness.records.run_folder import Run, load_run, rejudge
+from graphcheck.harness.records.rejudge import rejudged
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.harness.records.run_store import new_run_folder
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.interrupt import Interrupted
@@ -113,14 +114,15 @@ def test_every_record_is_on_disk_before_the_next_thing_happens(fake_world: FakeW
 def test_every_verdict_can_be_drawn_again_from_the_folder_alone(fake_world: FakeWorld) -> None:
     run, code = fake_world.run(fake_world.matrix(tp=[1, 2], graph=["off", "on"], fault=list(FAULTS)))
     fake_world.golden_file.unlink()
-    assert list(rejudge(load_run(run.path))) == finished(run)
+    again = load_run(run.path)
+    assert [rejudged(again, attempt) for attempt in again.every] == finished(run)
     assert load_run(run.path).info.exit_code == code
 
 
 def test_drawing_verdicts_again_sees_a_step_that_was_changed(fake_world: FakeWorld) -> None:
     run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
     edit_steps(run, '"finite":[true]', '"finite":[false]')
-    assert [again.verdict for again in rejudge(run)] == [Verdict.TOKENS]
+    assert [rejudged(run, attempt).verdict for attempt in run.every] == [Verdict.TOKENS]
 
 
 def test_drawing_verdicts_again_needs_the_golden_as_it_was(fake_world: FakeWorld) -> None:
@@ -129,7 +131,7 @@ def test_drawing_verdicts_again_needs_the_golden_as_it_was(fake_world: FakeWorld
     assert copy.read_bytes() == fake_world.golden_file.read_bytes()
     copy.write_bytes(copy.read_bytes().replace(b"58", b"59", 1))
     with pytest.raises(GoldenCorrupt):
-        list(rejudge(run))
+        [rejudged(run, attempt) for attempt in run.every]
 
 
 def test_a_report_notes_a_verdict_that_its_own_folder_does_not_bear_out(
@@ -181,7 +183,7 @@ def test_a_record_that_claims_another_backend_than_its_evidence_is_contradicted(
 def test_cells_that_never_ran_keep_their_verdict(fake_world: FakeWorld) -> None:
     fake_world.golden_file.unlink()
     run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
-    assert [again.verdict for again in rejudge(run)] == [Verdict.MISSING]
+    assert [rejudged(run, attempt).verdict for attempt in run.every] == [Verdict.MISSING]
 
 
 def test_a_last_line_that_was_cut_off_is_left_out_and_noted(fake_world: FakeWorld) -> None:

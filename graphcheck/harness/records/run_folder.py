@@ -1,7 +1,7 @@
-"""Owns reading a run folder back, and drawing its verdicts again from what it holds. Never writes one."""
+"""Owns reading a run folder back. Never writes one."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -9,17 +9,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from graphcheck.harness.golden.store import golden_name, read_golden
-from graphcheck.harness.judging.case import Forced
-from graphcheck.harness.judging.judge import UNJUDGED, judge
-from graphcheck.harness.records.run_formats import READABLE, Kind, upgraded
+from graphcheck.harness.records.run_formats import READABLE, Kind, NotOfItsFormat, upgraded
 from graphcheck.harness.records.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, LOADED_DIR, RUN_FILE, STEPS_DIR
 from graphcheck.harness.running.repeats import settle
-from graphcheck.schema.errors import GoldenCorrupt, GoldenError, RunFolderError
+from graphcheck.schema.errors import GoldenCorrupt, RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.provenance import Loaded
 from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
-from graphcheck.schema.verdicts import Outcome
 
 T = TypeVar("T")
 _FIELDS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
@@ -135,63 +132,6 @@ def _cell(runs: Sequence[RecordedAttempt], repeats: int) -> RecordedAttempt:
     return RecordedAttempt(next(run.started for run in runs if run.started.key == speaks.key), speaks)
 
 
-def rejudge(run: Run) -> Iterator[AttemptFinished]:
-    """Every finished attempt with its verdict drawn again from steps, facts and golden.
-
-    An attempt that never ran keeps its verdict: nothing is recorded that could change it.
-
-    Raises:
-        GoldenCorrupt, RunFolderError: the run's copy of a golden, or the steps of an attempt, are damaged.
-    """
-    for attempt in run.every:
-        if attempt.finished is not None:
-            yield _rejudged(run, attempt.started, attempt.finished)
-
-
-def contradictions(run: Run) -> Iterator[str]:
-    """A sentence for each recorded verdict that the folder does not bear out."""
-    for attempt in run.every:
-        recorded = attempt.finished
-        if recorded is None:
-            continue
-        try:
-            again = _rejudged(run, attempt.started, recorded)
-        except (GoldenError, RunFolderError, ValueError, LookupError) as error:
-            yield f"{recorded.key}: its verdict {recorded.verdict} cannot be drawn again: {error}"
-            continue
-        if again.verdict is not recorded.verdict:
-            yield f"{recorded.key}: recorded as {recorded.verdict}, but what is recorded of it says {again.verdict}"
-        elif _claims(again) != _claims(recorded):
-            yield f"{recorded.key}: what it is said to have run on, or its exact prompts, is not what is recorded of it"
-
-
-def _claims(finished: AttemptFinished) -> tuple[object, ...]:
-    """What a summary adds up, apart from the verdict."""
-    exact = {prompt.prompt for prompt in finished.prompts if prompt.outcome is Outcome.EXACT}
-    return finished.backend, finished.declared_eager, exact
-
-
-def _rejudged(run: Run, started: AttemptStarted, finished: AttemptFinished) -> AttemptFinished:
-    if finished.verdict in UNJUDGED:
-        return finished
-    return judge(
-        started,
-        run.golden(started),
-        run.info.matrix.policy,
-        run.events(started.key),
-        finished.facts,
-        finished.at,
-        _forced(run, started.key),
-    )
-
-
-def _forced(run: Run, key: str) -> Forced | None:
-    forced = run.forced.get(key)
-    if forced is None or forced.finished is None:
-        return None
-    return Forced(run.events(forced.started.key), forced.finished)
-
-
 def _read_info(path: Path) -> RunInfo:
     todo = "give the folder of a run"
     try:
@@ -205,7 +145,7 @@ def _read_info(path: Path) -> RunInfo:
         return RunInfo.model_validate(fields)
     except OSError as failure:
         raise RunFolderError(str(path), f"cannot be read ({failure.strerror})", todo) from None
-    except ValidationError as failure:
+    except (ValidationError, NotOfItsFormat) as failure:
         raise RunFolderError(str(path), f"not a run's record ({_first(failure)})", todo) from None
     except (ValueError, RecursionError) as failure:
         raise RunFolderError(str(path), f"not JSON ({failure})", todo) from None
@@ -222,13 +162,15 @@ def _read_lines(path: Path, adapter: TypeAdapter[T], kind: Kind, written_in: int
     for number, line in enumerate(lines, start=1):
         try:
             records.append(adapter.validate_python(upgraded(_FIELDS.validate_json(line), kind, written_in)))
-        except ValidationError as failure:
+        except (ValidationError, NotOfItsFormat) as failure:
             raise RunFolderError(
                 f"{path}:{number}", f"not a record ({_first(failure)})", "restore the folder, or run again"
             ) from None
     return records, notes
 
 
-def _first(failure: ValidationError) -> str:
+def _first(failure: ValidationError | NotOfItsFormat) -> str:
+    if isinstance(failure, NotOfItsFormat):
+        return str(failure)
     error = failure.errors(include_url=False)[0]
     return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]

@@ -20,11 +20,15 @@ def _without_provenance(run: Fields) -> Fields:
 
 
 def _without_gpus(cell: Fields) -> Fields:
-    """Format 2 said of a rank how many ranks its GPU had at most, and not which GPU that was."""
-    evidence = (cell.get("facts") or {}).get("evidence", {})
-    for backend in (cell.get("backend"), *(rank["backend"] for rank in evidence.values())):
-        if backend is not None:
-            backend.pop("ranks_per_device", None)
+    """Format 2 said of a rank how many ranks its GPU had at most, and not which GPU that was.
+
+    And of an attempt that never ran it said the reason twice.
+    """
+    if cell["record"] == "finished":
+        backends = [rank["backend"] for rank in cell["facts"]["evidence"].values()]
+        for backend in (*backends, *([cell["backend"]] if cell["backend"] is not None else [])):
+            del backend["ranks_per_device"]
+        del cell["facts"]["skipped"]
     return cell
 
 
@@ -37,9 +41,20 @@ UPGRADES: dict[int, dict[Kind, Callable[[Fields], Fields]]] = {
 READABLE = range(min(UPGRADES), RUN_FORMAT + 1)
 
 
+class NotOfItsFormat(ValueError):
+    """A record lacks what every one of its format has."""
+
+
 def upgraded(fields: Fields, kind: Kind, written_in: int) -> Fields:
-    """The record as today's format has it; `run.json` keeps the number of the format that its folder is written in."""
+    """The record as today's format has it; `run.json` keeps the number of the format that its folder is written in.
+
+    Raises:
+        NotOfItsFormat: see there.
+    """
     for number in range(written_in, RUN_FORMAT):
         upgrade = UPGRADES[number].get(kind)
-        fields = upgrade(fields) if upgrade is not None else fields
+        try:
+            fields = upgrade(fields) if upgrade is not None else fields
+        except (LookupError, TypeError, AttributeError) as failure:
+            raise NotOfItsFormat(f"not of format {number}: {type(failure).__name__} {failure}") from None
     return fields

@@ -53,7 +53,7 @@ class Execution:
             return ran
         self._record(started_record(one))
         if lack is not None:
-            verdict, reason, facts = Verdict.SKIPPED, lack, AttemptFacts(skipped=lack)
+            verdict, reason, facts = Verdict.SKIPPED, lack, AttemptFacts()
         else:
             assert isinstance(one, Unready)
             verdict, reason, facts = one.verdict, one.reason, AttemptFacts()
