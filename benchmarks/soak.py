@@ -3,8 +3,9 @@
     python benchmarks/soak.py clean --runs 200 --jobs 2 [...options of graphcheck run matrix]
     python benchmarks/soak.py kill  --runs 200 --jobs 2 [...options of graphcheck run matrix]
 
-`--jobs` runs at once is the CPU load; the moment is anywhere in the time that one run takes alone. After each run nothing of it may be alive, no shared memory may have its name,
-goldens must be as they were, and its `run.json` readable. Prints what came as JSON; exit 1 if anything was wrong.
+`--jobs` runs at once is the CPU load; the moment is anywhere in the time that one run takes alone. After each run
+nothing of it may be alive, no shared memory may have its name, goldens must be as they were, and its `run.json`
+readable. Prints what came as JSON; exit 1 if anything was wrong.
 """
 
 import argparse

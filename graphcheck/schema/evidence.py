@@ -35,13 +35,13 @@ class Evidence(Record):
     replays: int | None = UNKNOWN
     replayed_lane_tokens: int | None = Field(default=UNKNOWN, description="tokens that replays decoded")
     eager_lane_tokens: int | None = Field(default=UNKNOWN, description="tokens decoded without a graph; no prefill")
-    padded_lanes: int | None = Field(default=UNKNOWN, description="lanes of replays without a request, over all replays")
+    padded_lanes: int | None = Field(default=UNKNOWN, description="lanes of replays that had no request, summed")
     fallbacks: dict[str, int] | None = Field(default=UNKNOWN, description="reason -> decode steps that fell back")
     largest_bucket: int | None = Field(default=UNKNOWN, description="lanes of the largest graph that was asked for")
     sites: dict[str, dict[str, int]] | None = Field(default=UNKNOWN, description="fix -> phase -> times reached")
-    collectives: int | None = Field(default=UNKNOWN, description="run by the host; those of a CUDA graph at its capture")
+    collectives: int | None = Field(default=UNKNOWN, description="that the host ran; of a CUDA graph, at its capture")
     peak_memory_bytes: int | None = Field(
-        default=UNKNOWN, description="most that the rank held at once: of its GPU's allocator, on a CPU of resident memory"
+        default=UNKNOWN, description="most held at once: by its GPU's allocator, on a CPU in resident memory"
     )
     audit: tuple[AuditFinding, ...] | None = Field(default=UNKNOWN, description="the audit's findings, if it ran")
     seconds: dict[str, float] = Field(default_factory=dict, description="phase -> wall seconds")

@@ -85,6 +85,7 @@ def test_rank_that_cannot_load_reports_its_error(target: BundledTarget, tmp_path
     causes = [error for error in facts.errors if not error.consequence]
     assert {error.error for error in causes} == {"CheckpointError"}
     assert all("give a checkpoint folder" in error.message for error in causes)
+    assert "Traceback" in (tmp_path / "out" / "rank0.log").read_text(), "the log that a report points to tells it too"
 
 
 def test_a_rank_that_asks_for_more_memory_than_there_is_runs_out_of_it_and_does_not_crash(

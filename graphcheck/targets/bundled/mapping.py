@@ -6,7 +6,7 @@ from typing import Literal, TextIO
 
 import torch
 
-from graphcheck.engine.audit import Finding
+from graphcheck.engine.audit import Breach
 from graphcheck.engine.device import Device
 from graphcheck.engine.engine import Engine
 from graphcheck.engine.errors import RequestError
@@ -67,7 +67,9 @@ class EventWriter:
                 self.error(report)
 
     def error(self, error: Exception) -> None:
-        """An exception as its class of outcome."""
+        """An exception as its class of outcome; in full in the rank's log, unless it is a request's own."""
+        if not isinstance(error, RequestError):
+            traceback.print_exception(error)
         self._write(
             ErrorEvent(
                 rank=self._rank,
@@ -110,7 +112,7 @@ class EventWriter:
             sites=counters.sites,
             collectives=counters.collectives,
             peak_memory_bytes=host_memory_bytes if device_bytes is None else device_bytes,
-            audit=_findings(counters.findings),
+            audit=_findings(counters.breaches),
             seconds=self._seconds_until(time.monotonic()),
         )
         self._write(EvidenceEvent(rank=self._rank, evidence=evidence))
@@ -150,8 +152,8 @@ class EventWriter:
         self._out.flush()
 
 
-def _findings(findings: tuple[Finding, ...] | None) -> tuple[AuditFinding, ...] | None:
-    return None if findings is None else tuple(AuditFinding(**vars(finding)) for finding in findings)
+def _findings(breaches: tuple[Breach, ...] | None) -> tuple[AuditFinding, ...] | None:
+    return None if breaches is None else tuple(AuditFinding(**vars(breach)) for breach in breaches)
 
 
 def _kind(error: Exception) -> Literal["request", "oom", "crash"]:

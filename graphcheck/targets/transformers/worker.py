@@ -115,9 +115,8 @@ class Witness(LogitsProcessor):
 
 def best(logits: torch.Tensor) -> tuple[tuple[int, float], ...]:
     """The NUM_TOP best (id, logit) of `logits` [vocab_size]; of equals the lowest id first, as argmax has it."""
-    values, ids = torch.topk(logits, min(NUM_TOP, logits.numel()))
-    pairs = zip(ids.tolist(), values.tolist(), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+    values, ids = logits.sort(descending=True, stable=True)  # unlike topk, which takes any of more equals than it needs
+    return tuple(zip(ids[:NUM_TOP].tolist(), values[:NUM_TOP].tolist(), strict=True))
 
 
 def load(job: Job) -> Any:
