@@ -82,7 +82,7 @@ def _check(loaded: LoadedMatrix, inventory: Inventory, load: LoadTarget) -> Matr
 def _obstacles(one: Ready | Unready, target: Target, devices: DeviceCheck) -> Iterator[str]:
     if objection := _objection(one.planned, target):
         yield objection
-    if lack := devices.lack(one.planned.settings):
+    if lack := devices.lack(one.planned.settings, one.planned.asked):
         yield lack
     if isinstance(one, Unready):
         yield one.reason

@@ -193,7 +193,7 @@ class AttemptStarted(Record):
 
 
 class AttemptFinished(Record):
-    """A line of cells.jsonl, written when the attempt has a verdict."""
+    """A line of cells.jsonl, written once there is a verdict; again after a forced pass: the last one counts."""
 
     record: Literal["finished"] = "finished"
     key: str

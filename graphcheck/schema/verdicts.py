@@ -23,7 +23,10 @@ class Outcome(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What became of one attempt; listed in the order in which they are tried, the first that applies wins."""
+    """What became of one attempt, in the order in which they are tried: the first that applies wins.
+
+    An ERROR that no prompt shows, ranks that disagree or a breach found by the audit, is tried after TOKENS.
+    """
 
     SKIPPED = "SKIPPED"
     MISSING = "MISSING"

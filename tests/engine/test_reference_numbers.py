@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from graphcheck.engine.engine import _best
 from graphcheck.harness.golden.pending import GoldenPlace, State
 from graphcheck.harness.golden.regen import regen
 from graphcheck.harness.golden.store import load_golden
@@ -17,6 +18,7 @@ from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import ErrorEvent, Event, FinishedEvent, StepEvent
 from graphcheck.targets.registry import load_target
+from graphcheck.targets.transformers.worker import best
 from tests.engine.naive_llama import naive_logits
 from tests.engine.reference import REQUESTS, ids, of, run_inline
 from tests.tiny_model import EOS, make_tiny_llama
@@ -52,6 +54,14 @@ def check_against_naive(model_dir: Path, events: list[Event], dtype: torch.dtype
 
 def test_tokens_and_logits_are_those_of_the_model(baseline: Baseline) -> None:
     check_against_naive(baseline.model_dir, baseline.events)
+
+
+def test_of_more_equal_logits_than_are_told_the_lowest_ids_are_as_in_the_engine() -> None:
+    for logits, lowest in ((torch.zeros(97), (0, 1, 2, 3)), (torch.tensor([0.0, 1.0, 2.0] * 50), (2, 5, 8, 11))):
+        assert tuple(token for token, _ in best(logits)) == lowest
+        assert best(logits)[0][0] == int(logits.argmax())
+        assert _best(logits[None], [True]) == (best(logits),)
+    assert best(torch.tensor([1.0, 3.0])) == ((1, 3.0), (0, 1.0))
 
 
 def test_weights_are_rounded_to_the_dtype_and_used_in_float32(tmp_path: Path) -> None:

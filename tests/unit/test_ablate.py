@@ -9,6 +9,7 @@ from rich.console import Console
 
 from graphcheck.harness.judging.findings import find
 from graphcheck.harness.judging.story import DIVERGED, MISMATCHED
+from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.harness.records.rejudge import rejudged
 from graphcheck.harness.running.interrupt import Interrupted
 from graphcheck.report.ablation import render_ablation
@@ -178,7 +179,7 @@ def test_skipped_cells_leave_the_ablation_incomplete_unless_allowed(fake_world: 
     matrix = fake_world.matrix(tp=[1, 2], graph=["on"], settings={"device": "cuda"})
     options = {"fixes": ("refresh",)}
     ablated = ablate_in(fake_world, matrix, num_devices=1, options=options)
-    assert ablated.finding.reason == "without it TOKENS in decode in 1 of 1 cells"
+    assert ablated.finding.reason == "without it TOKENS in decode in 1 of 2 cells, 1 skipped"
     assert (ablated.finding.finding, ablated.code) == (Finding.NECESSARY, ExitCode.INCOMPLETE)
     text = rendered(ablated)
     assert "SKIPPED needs 2 cuda devices, found 1" in text
@@ -322,6 +323,30 @@ def test_what_was_asked_wrongly_is_refused_before_anything_starts(
     with pytest.raises(UsageError, match=message):
         ablate_in(fake_world, fake_world.matrix(graph=["on"]), options=options)
     assert not Path("runs").exists()
+
+
+def test_so_many_delays_that_no_file_could_bear_their_names_are_refused_before_anything_starts(
+    fake_world: FakeWorld,
+) -> None:
+    delays = tuple(f"rank={rank},site=layers.{layer},ms=1.23456" for rank in range(4) for layer in (0, 1))
+    matrix = fake_world.matrix(tp=[4], graph=["on"])
+    rule = "--delay, given 8 times: names of files would have 273 bytes, 255 at most; give fewer"
+    with pytest.raises(UsageError, match=rule):
+        ablate_in(fake_world, matrix, options={"delays": delays})
+    assert not Path("runs").exists()
+    assert ablate_in(fake_world, matrix, options={"delays": delays[:6]}).code is ExitCode.PASS
+
+
+def test_a_cell_whose_files_would_have_too_long_names_is_refused_before_anything_starts(fake_world: FakeWorld) -> None:
+    longest = 255 - len("buckets_.r1.forced.jsonl")
+    for num_bytes, repeats, fits in ((longest, 2, True), (longest, 11, False), (longest + 1, 2, False)):
+        matrix = fake_world.matrix(buckets=["1".zfill(num_bytes)])
+        request = RunRequest(matrix=str(matrix), repeats=repeats)
+        if fits:
+            make_plan(request, lambda name: FakeTarget())
+            continue
+        with pytest.raises(UsageError, match="names of files would have 256 bytes, 255 at most; give its axes shorter"):
+            make_plan(request, lambda name: FakeTarget())
 
 
 def test_a_target_without_fixes_cannot_be_ablated(fake_world: FakeWorld) -> None:

@@ -116,9 +116,24 @@ def test_an_eager_visit_counts_for_a_fix_that_acts_without_graphs(fake_world: Fa
 
 def test_a_fix_that_is_reached_and_changes_nothing_is_redundant(fake_world: FakeWorld) -> None:
     ablated = ablate_in(fake_world, fake_world.matrix(tp=[1, 2], graph=["on"]), scripted("none", TOKENS))
-    reason = "reached, and without it every one of 2 cells stayed green"
+    reason = "reached, and without it all stayed green in 2 of 2 cells"
     assert outcome(ablated) == (Finding.REDUNDANT, reason, ExitCode.UNPROVEN)
     assert ablated.finding.effects[1].where == "no effect; reached: eager 0, replay 22"
+
+
+@pytest.mark.parametrize(
+    ("fault", "finding", "reason"),
+    [
+        ("drift", Finding.NECESSARY, "without it TOKENS in decode in 1 of 2 cells, 1 skipped"),
+        ("none", Finding.REDUNDANT, "reached, and without it all stayed green in 1 of 2 cells, 1 skipped"),
+    ],
+)
+def test_a_finding_does_not_hide_the_cells_that_were_skipped(
+    fault: str, finding: Finding, reason: str, fake_world: FakeWorld
+) -> None:
+    matrix = fake_world.matrix(tp=[1, 2], graph=["on"], settings={"device": "cuda"})
+    ablated = ablate_in(fake_world, matrix, scripted(fault, TOKENS), num_devices=1, allow_skipped=True)
+    assert outcome(ablated)[:2] == (finding, reason)
 
 
 def test_no_effect_is_not_redundant_where_nobody_can_tell_whether_the_site_was_reached(fake_world: FakeWorld) -> None:

@@ -80,6 +80,23 @@ def finished(verdict: Verdict, answers: str = "a") -> AttemptFinished:
         ),
         ([finished(Verdict.HANG, "b"), finished(Verdict.HANG, "c")], Verdict.HANG, "why HANG"),
         ([finished(Verdict.SKIPPED)] * 2, Verdict.SKIPPED, "why SKIPPED"),
+        ([finished(Verdict.PASS), finished(Verdict.SKIPPED)], Verdict.SKIPPED, "why SKIPPED"),
+        (
+            [finished(Verdict.LEAK), *[finished(Verdict.SKIPPED)] * 2],
+            Verdict.LEAK,
+            "why LEAK; 2 of its 3 runs were skipped",
+        ),
+        (
+            [finished(Verdict.PASS), finished(Verdict.HANG, "b"), finished(Verdict.SKIPPED)],
+            Verdict.HANG,
+            "in 1/2, 95 % 1-99 % of its runs: why HANG; 1 of its 3 runs were skipped",
+        ),
+        (
+            [finished(Verdict.PASS, "b"), finished(Verdict.PASS, "c"), finished(Verdict.SKIPPED)],
+            Verdict.FLAKY,
+            "tokens differ from run to run: 1/2, 95 % 1-99 % apart from the commonest; why PASS; "
+            "1 of its 3 runs were skipped",
+        ),
         (
             [finished(Verdict.TOKENS, "b"), finished(Verdict.TOKENS, "c"), finished(Verdict.TOKENS, "b")],
             Verdict.FLAKY,

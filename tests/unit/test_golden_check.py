@@ -10,7 +10,7 @@ from graphcheck import shipped
 from graphcheck.harness.golden.check import Checked, check_goldens, known_matrices, list_goldens
 from graphcheck.harness.golden.store import golden_name
 from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
-from tests.fake_world import FakeWorld
+from tests.fake_world import FakeWorld, make_world
 
 GOLDEN = Path("golden/toy/trio.jsonl")
 
@@ -85,6 +85,17 @@ def test_the_list_says_what_each_golden_holds_and_who_uses_it(matrix: LoadedMatr
     assert "cut off" in cut.problem
     assert trio.golden is not None
     assert (len(trio.golden.prompts), trio.matrices, trio.is_pending) == (3, ("m",), True)
+
+
+def test_goldens_beside_a_matrix_are_listed_and_are_its_own(matrix: LoadedMatrix, fake_world: FakeWorld) -> None:
+    for folder in ("mine", "other"):
+        (fake_world.path / folder).mkdir()
+    other = make_world(fake_world.path / "other").matrix(graph=["off"]).rename("other/n.toml")
+    listed = list_goldens(Path("mine"), [matrix, load_matrix(str(other))])
+    assert [(one.path.parents[2].name, one.matrices) for one in listed] == [
+        (fake_world.path.name, ("m",)),
+        ("other", ("n",)),
+    ]
 
 
 def test_the_shipped_goldens_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from graphcheck.harness.golden.store import read_golden, write_golden
 from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.verdicts import Verdict
+from tests.failing_disk import make_unreadable
 from tests.fake_world import FakeWorld
 
 GOLDEN = Path("golden/toy/trio.jsonl")
@@ -83,6 +84,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "for another suite": (change_the_suite, "suite_sha differ"),
     "CR LF": (rewrite(lambda content: content.replace(b"\n", b"\r\n")), "CR LF line ends"),
     "conflict markers": (rewrite(conflicting), "merge conflict"),
+    "unreadable": (lambda: make_unreadable(GOLDEN), "cannot be read (Input/output error)"),
     "gone": (GOLDEN.unlink, "not in golden"),
 }
 

@@ -13,9 +13,10 @@ from graphcheck.harness.golden.store import golden_name, read_golden, write_gold
 from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.supervise import Clock
-from graphcheck.schema.errors import GoldenCorrupt, UsageError
+from graphcheck.schema.errors import FileError, GoldenCorrupt, UsageError
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.targets.fake import FakeTarget
+from tests.failing_disk import make_unreadable
 from tests.fake_world import FakeWorld
 
 GOLDEN, PENDING = Path("golden/toy/trio.jsonl"), Path("golden/toy/trio.jsonl.pending")
@@ -138,6 +139,37 @@ def test_one_change_without_its_reason_holds_back_all(fake_world: FakeWorld) -> 
     assert harmless.exists()
     assert accept(find_pending([harmless]), None, []) == [None]
     assert read_golden(GOLDEN.with_name("trio.bfloat16.jsonl")).header.hard is None
+
+
+def test_a_folder_that_cannot_be_written_leaves_those_before_it_accepted_and_the_others_waiting(
+    fake_world: FakeWorld,
+) -> None:
+    make(lambda prompt: prompt.model_copy(update={"text": "other"}))
+    later = Path("golden/toy/trio.zzz.jsonl.pending")
+    fields = read_golden(PENDING).header.model_dump(exclude={"format", "num_prompts", "body_sha"}) | {"dtype": "zzz"}
+    write_golden(later, fields, read_golden(PENDING).prompts)
+    obstacle = later.with_suffix("")
+    obstacle.mkdir()
+    with pytest.raises(FileError, match=r"trio\.zzz\.jsonl: cannot be written"):
+        accept(find_pending([]), None, [])
+    assert (read_golden(GOLDEN).prompts[0].text, PENDING.exists(), later.exists()) == ("other", False, True)
+    obstacle.rmdir()
+    assert accept(find_pending([]), None, []) == [None]
+    assert (obstacle.is_file(), later.exists()) == (True, False)
+
+
+def test_an_old_golden_that_cannot_be_read_leaves_the_new_one_pending(fake_world: FakeWorld) -> None:
+    make(flip)
+    new = read_golden(PENDING)
+    make_unreadable(GOLDEN)
+    made = file_golden(
+        golden_name("toy", "trio", "float32"),
+        new.header.model_dump(exclude={"format", "num_prompts", "body_sha"}),
+        new.prompts,
+        GoldenPlace(Path("golden"), [Path("golden")]),
+    )
+    assert (made.state, made.path.exists()) == (State.PENDING, True)
+    assert "cannot be read (Input/output error)" in str(made.review.unreadable)
 
 
 def test_a_golden_that_cannot_be_read_is_replaced_only_with_a_reason(fake_world: FakeWorld) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphcheck.harness.golden.oracles import right_answer
-from graphcheck.harness.golden.quorum import Top, check_answers, settle
+from graphcheck.harness.golden.quorum import Top, check_answers, mark_soft
 from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import GoldenDisputed
 from graphcheck.schema.exit_codes import ExitCode
@@ -25,7 +25,7 @@ def prompt(*tops: Top) -> GoldenPrompt:
 
 
 def softs(second: Sequence[Top], in_dtype: Sequence[Top], *tops: Top) -> tuple[list[bool], float]:
-    [marked], quorum = settle([prompt(*tops)], {"a": second}, {"a": in_dtype}, ("b",))
+    [marked], quorum = mark_soft([prompt(*tops)], {"a": second}, {"a": in_dtype}, ("b",))
     assert quorum.num_soft == sum(step.soft for step in marked.steps)
     assert quorum.agreed == ("b",)
     return [step.soft for step in marked.steps], quorum.noise
@@ -61,13 +61,13 @@ def test_a_disagreement_above_the_noise_is_disputed_and_does_not_excuse_itself()
     """Token 9 at step 0 is 4 logits away: if that counted as noise, everything would be within it."""
     second = [((9, 5.0), (1, 1.0)), *REFERENCE[1:]]
     with pytest.raises(GoldenDisputed, match="prompt a, token 0: 1: a second computation gives token 9") as caught:
-        settle([prompt(*REFERENCE)], {"a": second}, {"a": REFERENCE}, ())
+        mark_soft([prompt(*REFERENCE)], {"a": second}, {"a": REFERENCE}, ())
     assert caught.value.exit_code is ExitCode.GOLDEN
 
 
 def test_logits_that_are_not_finite_agree_with_nothing() -> None:
     with pytest.raises(GoldenDisputed, match="logits that are not finite"):
-        settle([prompt(*REFERENCE)], {"a": [(), *REFERENCE[1:]]}, {"a": REFERENCE}, ())
+        mark_soft([prompt(*REFERENCE)], {"a": [(), *REFERENCE[1:]]}, {"a": REFERENCE}, ())
 
 
 def test_a_step_that_the_dtype_itself_does_not_hold_is_soft() -> None:

@@ -176,8 +176,8 @@ def test_a_second_computation_that_disagrees_leaves_no_golden(
             "IndexError in prompt a: oops",
         ),
         ([step(0, 7), EXIT], "prompt a: the reference ended before it finished"),
-        ([step(0, 7), ExitEvent(rank=0, signal=9)], "ended with signal 9: it printed nothing"),
-        ([ExitEvent(rank=0, status=1)], "ended with exit status 1: it printed nothing"),
+        ([step(0, 7), ExitEvent(rank=0, signal=9)], "rank 0 was killed by SIGKILL .signal 9.: it printed nothing"),
+        ([ExitEvent(rank=0, status=1)], "rank 0 left with status 1: it printed nothing"),
         ([step(0, 7).model_copy(update={"finite": (False,), "top": None}), FINISHED, EXIT], "logits were not finite"),
     ],
 )

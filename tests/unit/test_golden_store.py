@@ -23,6 +23,7 @@ from graphcheck.harness.planning.model_folder import ModelFolder, open_model
 from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
+from tests.failing_disk import make_unreadable
 from tests.tiny_model import make_tiny_llama
 
 SUITE = """\
@@ -161,6 +162,15 @@ def test_a_golden_folder_that_cannot_be_written(tmp_path: Path, model: ModelFold
         write_golden(tmp_path / "file" / "s.jsonl", header(model, suite), PROMPTS)
 
 
+def test_a_golden_that_cannot_be_read_is_not_written_over_and_no_internal_error(
+    path: Path, model: ModelFolder, suite: LoadedSuite
+) -> None:
+    make_unreadable(path)
+    with pytest.raises(FileError, match=r"s\.jsonl: cannot be written \(Input/output error\)"):
+        write_golden(path, header(model, suite), PROMPTS)
+    assert path.is_symlink()
+
+
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_logits_keep_every_bit_in_the_fewest_digits(value: float) -> None:
     short = shortest_float32(value)
@@ -278,9 +288,24 @@ def test_the_first_folder_wins_even_with_a_bad_golden(
         load_golden(model, suite, "float32", [tmp_path / "first", path.parents[1]])
 
 
+def test_a_folder_that_cannot_be_looked_into_is_not_passed_over(
+    path: Path, tmp_path: Path, model: ModelFolder, suite: LoadedSuite
+) -> None:
+    first = tmp_path / "first"
+    first.symlink_to(first)
+    with pytest.raises(GoldenCorrupt, match=r"first/tiny/s\.jsonl: cannot be read \(Too many levels"):
+        load_golden(model, suite, "float32", [first, path.parents[1]])
+
+
 def test_folders_in_order_each_once(tmp_path: Path) -> None:
     matrix = tmp_path / "m.toml"
     assert golden_folders(tmp_path / "mine", matrix) == (tmp_path / "mine", tmp_path / "golden", shipped.golden_dir())
     assert golden_folders(tmp_path / "golden", matrix) == (tmp_path / "golden", shipped.golden_dir())
     assert golden_folders(shipped.golden_dir(), matrix)[0] == shipped.golden_dir()
     assert len(golden_folders(shipped.golden_dir(), matrix)) == 2
+    others = [tmp_path / folder / "m.toml" for folder in "ab"]
+    assert golden_folders(tmp_path / "a" / "golden", *others) == (
+        tmp_path / "a" / "golden",
+        tmp_path / "b" / "golden",
+        shipped.golden_dir(),
+    )

@@ -1,14 +1,20 @@
 """What a machine has, told without torch in this process; what a child or a driver cannot tell has a reason."""
 
+import signal
 import sys
+import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
 
 from graphcheck.harness.records.environment import environment
 from graphcheck.harness.running import nvidia
+from graphcheck.harness.running.child import ask
+from graphcheck.harness.running.interrupt import Interrupted
 from graphcheck.harness.running.inventory import torch_view
+from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.inventory import TorchView
 
 TWO = "580.159.03, GPU-aa1, NVIDIA H200, 10, 143000\n580.159.03, GPU-bb2, NVIDIA H200, 20, 142990\n"
@@ -66,6 +72,38 @@ def test_a_child_that_hangs_is_given_up_with_a_reason() -> None:
     assert view is None
     assert problem.endswith("gave no answer within 0.2 s")
     assert time.monotonic() - began < 10
+
+
+def test_a_signal_that_ends_the_asking_ends_the_child_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "pid"
+    caller = threading.get_ident()
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(ExitCode.TERMINATED)
+
+    def is_asking() -> bool:
+        stack = traceback.walk_stack(sys._current_frames()[caller])
+        return any(frame.f_code.co_name == "communicate" for frame, _ in stack) and told.exists()
+
+    def wait_for_the_child() -> None:
+        while not (is_asking() and told.read_text().endswith("\n")):
+            time.sleep(0.01)
+        signal.pthread_kill(caller, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    waiter = threading.Thread(target=wait_for_the_child)
+    waiter.start()
+    try:
+        with pytest.raises(Interrupted):
+            ask(("sh", "-c", f"echo $$ > {told}; exec sleep 60"), seconds=60)
+    finally:
+        waiter.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert not Path(f"/proc/{told.read_text().strip()}").exists()
+
+
+def test_an_answer_that_is_not_utf_8_is_an_answer() -> None:
+    assert ask(("printf", r"\377 MiB"), seconds=60).text == "\ufffd MiB"
 
 
 def test_a_program_that_is_not_there_gives_a_reason() -> None:

@@ -71,15 +71,23 @@ def test_visible_gpus_are_counted_and_only_once() -> None:
     assert asked == ["cuda"]
 
 
+def test_sharing_is_not_proposed_to_a_cell_that_asks_for_what_it_would_change() -> None:
+    off, two = settings(4, share_gpus="off", allreduce="nccl"), DeviceCheck(SHARING, lambda kind: 2)
+    assert two.lack(off, {"allreduce": "nccl"}) == "needs 4 cuda devices, found 2"
+    assert two.lack(off) == "needs 4 cuda devices, found 2", "nobody said that it could be asked for"
+    assert check(lambda kind: 2).lack(off, {}) == "needs 4 cuda devices, found 2", "these ranks cannot share"
+
+
 def test_ranks_that_share_need_one_gpu_in_all() -> None:
     def none(kind: str) -> int:
         raise DeviceError("0 cuda devices", "no NVIDIA device is here", "run where one is")
 
     on, off = settings(4, share_gpus="on", allreduce="symm"), settings(4, share_gpus="off", allreduce="nccl")
     assert DeviceCheck(SHARING, lambda kind: 1).lack(on) is None
-    assert DeviceCheck(SHARING, lambda kind: 2).lack(off) == (
+    assert DeviceCheck(SHARING, lambda kind: 2).lack(off, {"tp": 4}) == (
         "needs 4 cuda devices, found 2; --share-gpus would run it"
     )
+    assert DeviceCheck(SHARING, none).lack(off, {}) == DeviceCheck(SHARING, none).lack(off)
     why = "no NVIDIA device is here; run where one is"
     assert DeviceCheck(SHARING, none).lack(on) == f"needs 1 cuda device, found 0: {why}"
     assert DeviceCheck(SHARING, none).lack(off) == f"needs 4 cuda devices, found 0: {why}"

@@ -2,11 +2,15 @@
 
 import io
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pytest
 from rich.console import Console
 
+from graphcheck.harness.golden.calibrate import calibrate
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.records.rejudge import rejudged
 from graphcheck.harness.records.run_folder import Run, load_run
@@ -16,6 +20,7 @@ from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.harness.running.supervise import Clock
 from graphcheck.report.show import show
 from graphcheck.schema.capabilities import Capabilities
+from graphcheck.schema.errors import GoldenDisputed
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptStarted
 from graphcheck.schema.suite import Workload
@@ -66,17 +71,21 @@ def run(
     *,
     readable: bool = True,
     gives_forced: bool = False,
+    **request: Any,
 ) -> tuple[Run, ExitCode]:
-    """Runs where two GPUs are."""
-    gpus = Gpus(world.clock, leaks, readable)
-    surroundings = Surroundings(
+    """Runs where two GPUs are; `request` are fields of RunRequest."""
+    around = surroundings(Gpus(world.clock, leaks, readable), gives_forced=gives_forced)
+    result = run_matrix(RunRequest(matrix=str(matrix), **request), surroundings=around)
+    return load_run(result.path), result.exit_code
+
+
+def surroundings(gpus: Gpus, *, gives_forced: bool) -> Surroundings:
+    return Surroundings(
         load_target=lambda name: LeakyTarget(gpus, gives_forced),
         count_devices=lambda kind: 2,
-        clock=Clock(world.clock.now, world.clock.sleep),
+        clock=Clock(gpus.clock.now, gpus.clock.sleep),
         device_memory=gpus.read,
     )
-    result = run_matrix(RunRequest(matrix=str(matrix)), surroundings=surroundings)
-    return load_run(result.path), result.exit_code
 
 
 def on_gpus(world: FakeWorld, **axes: list[object]) -> Path:
@@ -110,6 +119,23 @@ def test_a_cell_on_a_gpu_that_is_still_held_is_skipped_and_says_by_whom(fake_wor
     assert code is ExitCode.CRASH
 
 
+@pytest.mark.parametrize(
+    ("fault", "verdict", "code"), [("none", Verdict.LEAK, ExitCode.CRASH), ("hang", Verdict.HANG, ExitCode.HANG)]
+)
+def test_what_a_repeat_showed_is_not_hidden_by_the_next_that_its_memory_keeps_from_running(
+    fault: str, verdict: Verdict, code: ExitCode, fake_world: FakeWorld
+) -> None:
+    matrix = on_gpus(fake_world, tp=[1, 2], fault=[fault])
+    leaks = {f"tp1-fault_{fault}": (0, 812, FOR_EVER)}
+    found, ended = run(fake_world, matrix, leaks, repeats=2, allow_skipped=True)
+    assert [one.finished and one.finished.verdict for one in found.every] == [verdict, *[Verdict.SKIPPED] * 3]
+    assert outcomes(found) == [(verdict, {0: 812}), (Verdict.SKIPPED, None)]
+    assert reason(found, 0).endswith("; 1 of its 2 runs were skipped")
+    assert ended is code
+    stopped, _ = run(fake_world, matrix, leaks, repeats=2, allow_skipped=True, fail_fast=True)
+    assert len(stopped.attempts) == 1, "a red cell, and the last that ran"
+
+
 def test_a_killed_rank_that_keeps_its_gpu_leaves_the_hang_a_hang(fake_world: FakeWorld) -> None:
     matrix = on_gpus(fake_world, fault=["hang", "none"])
     found, code = run(fake_world, matrix, {"fault_hang": (0, 900, FOR_EVER)}, gives_forced=True)
@@ -124,6 +150,14 @@ def test_a_hang_whose_memory_comes_back_has_its_forced_pass(fake_world: FakeWorl
     found, _ = run(fake_world, matrix, {}, gives_forced=True)
     assert [verdict for verdict, _ in outcomes(found)] == [Verdict.HANG, Verdict.PASS]
     assert found.forced.keys() == {"fault_hang"}
+
+
+def test_an_engine_that_leaves_memory_is_not_calibrated(fake_world: FakeWorld) -> None:
+    matrix = on_gpus(fake_world, tp=[1])
+    for leaks in ({}, {"tp1.forced": (0, 300, FOR_EVER)}):
+        around = surroundings(Gpus(fake_world.clock, leaks), gives_forced=True)
+        with pytest.raises(GoldenDisputed, match="cell tp1: LEAK: 300 MiB on GPU 0") if leaks else nullcontext():
+            calibrate(RunRequest(matrix=str(matrix)), 1, surroundings=around)
 
 
 def test_memory_that_comes_back_late_or_almost_is_no_leak(fake_world: FakeWorld) -> None:

@@ -1,7 +1,10 @@
 """What the places of wrong tokens have in common: each pattern planted, and silence where chance would do."""
 
+from dataclasses import replace
+
 import pytest
 
+from graphcheck.harness.judging.judge import UNJUDGED
 from graphcheck.harness.judging.patterns import first_tp, patterns
 from graphcheck.harness.judging.transcript import Token, Transcript
 from graphcheck.harness.judging.wrong_tokens import wrong_tokens
@@ -126,6 +129,14 @@ def cells(*red: int, **axes: AxisValue) -> list[RecordedAttempt]:
         verdict = Verdict.TOKENS if tp in red else Verdict.PASS
         found.append(RecordedAttempt(started, AttemptFinished(key=attempt.key, verdict=verdict, at="")))
     return found
+
+
+@pytest.mark.parametrize("verdict", UNJUDGED)
+def test_a_tp_size_that_did_not_run_is_not_the_first_that_fails(verdict: Verdict) -> None:
+    *ran, last = cells()
+    assert last.finished is not None
+    unjudged = replace(last, finished=last.finished.model_copy(update={"verdict": verdict}))
+    assert first_tp([*ran, unjudged]) == []
 
 
 def test_the_first_tp_size_that_fails_is_told_where_all_larger_ones_do() -> None:

@@ -8,8 +8,8 @@ import pytest
 from graphcheck.harness.judging.case import Forced
 from graphcheck.harness.judging.judge import judge
 from graphcheck.harness.judging.near_tie import TieRule, margin_ulp, near_ties, ulp
-from graphcheck.harness.judging.near_tie_budget import ALPHA, over_budget
-from graphcheck.harness.judging.rates import excess
+from graphcheck.harness.judging.near_tie_budget import over_budget
+from graphcheck.harness.judging.rates import ALPHA, excess
 from graphcheck.harness.judging.transcript import Token, Transcript
 from graphcheck.harness.records.rejudge import rejudged
 from graphcheck.harness.records.run_folder import Run

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from graphcheck import shipped
 from graphcheck.harness.golden.calibrate import calibrate
 from graphcheck.harness.golden.calibration_store import find_calibrations, read_calibrations
 from graphcheck.harness.golden.check import check_goldens, list_goldens
@@ -15,9 +17,19 @@ from graphcheck.harness.golden.store import read_golden
 from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.capabilities import Capabilities
-from graphcheck.schema.errors import GoldenCorrupt, GoldenDisputed, GoldenMissing, GoldenStale, UsageError
+from graphcheck.schema.errors import (
+    GoldenCorrupt,
+    GoldenDisputed,
+    GoldenMissing,
+    GoldenStale,
+    ProvenanceError,
+    UsageError,
+)
 from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.provenance import Loaded
 from graphcheck.targets.fake import FakeTarget
+from tests.failing_disk import make_unreadable
+from tests.fake_loading import GOOD, LoadingTarget
 from tests.fake_world import FakeWorld
 from tests.near_ties import MARGIN_ULP, calibrated, make_unsure
 
@@ -104,6 +116,26 @@ class WithoutTop(FakeTarget):
         return super().describe().model_copy(update={"gives_top_logits": False})
 
 
+def test_an_engine_whose_ranks_run_different_code_is_not_measured(fake_world: FakeWorld) -> None:
+    def loads(cell: str, rank: int) -> Loaded:
+        return Loaded(sources={"engine.step": "9" * 64}) if rank else GOOD
+
+    surroundings = replace(fake_world.surroundings(), load_target=lambda name: LoadingTarget(fake_world, loads))
+    with pytest.raises(ProvenanceError, match=r"rank 1 of tp2\.forced: module engine\.step has sha256 9999"):
+        calibrate(RunRequest(matrix=str(fake_world.matrix(tp=[2]))), 1, surroundings=surroundings)
+    assert not FILE.exists()
+
+
+def test_the_reference_is_refused_for_what_it_lacks_and_not_for_a_setting_that_nobody_typed(
+    fake_world: FakeWorld,
+) -> None:
+    matrix = fake_world.matrix(attention=["eager"])
+    matrix.write_text(matrix.read_text().replace('"fake"', '"transformers"'))
+    with pytest.raises(UsageError) as caught:
+        calibrate(RunRequest(matrix=str(matrix)), 1)
+    assert str(caught.value).startswith("target transformers: it cannot report its best logits when asked; ")
+
+
 @pytest.mark.parametrize(
     ("target", "says"),
     [(FakeTarget(), "cannot be fed"), (WithoutTop(gives_forced=True), "cannot report its best logits")],
@@ -116,6 +148,75 @@ def test_a_target_that_cannot_be_measured_says_why(target: FakeTarget, says: str
 
 def rewrite(change: Callable[[bytes], bytes]) -> Callable[[], object]:
     return lambda: FILE.write_bytes(change(FILE.read_bytes()))
+
+
+def reasons_and_problems(world: FakeWorld, matrix: Path, golden_dir: Path | None = None) -> tuple[set[str], set[str]]:
+    """Why a run of `matrix` starts none of its cells, and what `golden check` says of its model's goldens."""
+    run, code = world.run(matrix, gives_forced=True, golden_dir=golden_dir)
+    reasons = {one.finished.reason for one in run.attempts if one.finished and not one.finished.verdict.is_green}
+    assert code is (ExitCode.GOLDEN if reasons else ExitCode.PASS)
+    return reasons, {line for line in check_goldens(golden_dir, [load_matrix(str(matrix))]).problems if "toy" in line}
+
+
+@pytest.fixture
+def calibrated_shipped(matrix: Path, fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The golden and its calibration are shipped as well."""
+    calibrated(fake_world, matrix)
+    folder = fake_world.path / "shipped"
+    shutil.copytree(fake_world.golden_dir, folder)
+    monkeypatch.setattr(shipped, "golden_dir", lambda: folder)
+    return folder
+
+
+@pytest.mark.usefixtures("calibrated_shipped")
+def test_a_golden_of_one_s_own_with_its_own_calibration_is_in_order(matrix: Path, fake_world: FakeWorld) -> None:
+    make_unsure(fake_world, margin=0.125)
+    calibrated(fake_world, matrix)
+    assert reasons_and_problems(fake_world, matrix) == (set(), set())
+
+
+def test_a_calibration_of_one_s_own_for_a_shipped_golden_is_in_order(
+    matrix: Path, fake_world: FakeWorld, calibrated_shipped: Path
+) -> None:
+    fake_world.golden_file.unlink()
+    (calibrated_shipped / FILE.relative_to("golden")).unlink()
+    assert reasons_and_problems(fake_world, matrix) == (set(), set())
+
+
+def test_a_golden_of_one_s_own_of_which_only_others_calibrations_are_left_is_told_as_a_run_does(
+    matrix: Path, fake_world: FakeWorld, calibrated_shipped: Path
+) -> None:
+    make_unsure(fake_world, margin=0.125)
+    for stale, remove in ((FILE, FILE.unlink), (calibrated_shipped / "toy/trio.calibration", str)):
+        reasons, problems = reasons_and_problems(fake_world, matrix)
+        assert reasons == problems
+        (reason,) = reasons
+        assert reason.startswith(f"{stale}: measured against another golden of this name")
+        remove()
+
+
+def test_what_lies_beside_a_matrix_is_checked_as_a_run_would(matrix: Path, fake_world: FakeWorld) -> None:
+    Path("mine").mkdir()
+    FILE.write_bytes(b"junk\n")
+    waiting = FILE.with_name("trio.jsonl.pending")
+    waiting.write_bytes(b"")
+    reasons, problems = reasons_and_problems(fake_world, matrix, Path("mine"))
+    (reason,) = reasons
+    (other,) = problems - reasons
+    assert "golden/toy/trio.calibration: not a calibration" in reason
+    assert f"{waiting}: not reviewed" in other
+    listed = [
+        one.path for one in list_goldens(Path("mine"), [load_matrix(str(matrix))]) if one.path.parent.name == "toy"
+    ]
+    assert listed == [fake_world.golden_file]
+
+
+def test_a_calibration_that_cannot_be_read_is_exit_6_and_no_internal_error(matrix: Path, fake_world: FakeWorld) -> None:
+    make_unreadable(FILE)
+    reasons, problems = reasons_and_problems(fake_world, matrix)
+    assert reasons == problems
+    (reason,) = reasons
+    assert reason == f"{FILE}: cannot be read (Input/output error); check the path and its permissions"
 
 
 def with_header(**fields: object) -> Callable[[bytes], bytes]:

@@ -30,6 +30,7 @@ from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.base import Launch
 from graphcheck.targets.fake import FakeSession, FakeTarget
 from graphcheck.targets.fake_faults import FAULTS
+from tests.fake_loading import LoadingTarget
 from tests.fake_world import FakeWorld, write_golden_of
 
 NOW = datetime(2030, 1, 2, 3, 4, 5)
@@ -109,6 +110,24 @@ def test_every_record_is_on_disk_before_the_next_thing_happens(fake_world: FakeW
 
     run_matrix(RunRequest(matrix=str(fake_world.matrix(graph=["off", "on"]))), Looking())
     assert seen == [("started", 1), ("finished", 2), ("started", 3), ("finished", 4)]
+
+
+def test_steps_and_what_was_loaded_are_on_disk_before_the_verdict_that_rests_on_them(
+    fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(file: int) -> None:
+        path = Path(f"/proc/self/fd/{file}").readlink()
+        synced.append(f"{path.parent.name}/{path.name} {path.stat().st_size}")
+
+    monkeypatch.setattr(run_store.os, "fsync", fsync)
+    request = RunRequest(matrix=str(fake_world.matrix(tp=[1])), run_dir=Path("out"))
+    run_matrix(request, surroundings=Surroundings(load_target=lambda name: LoadingTarget(fake_world)))
+    (loaded,) = Path("out/loaded").iterdir()
+    wanted = [f"{path.parent.name}/{path.name} {path.stat().st_size}" for path in (loaded, Path("out/steps/tp1.jsonl"))]
+    verdict = f"out/cells.jsonl {Path('out/cells.jsonl').stat().st_size}"
+    assert [entry for entry in synced if entry in (*wanted, verdict)] == [*wanted, verdict]
 
 
 def test_every_verdict_can_be_drawn_again_from_the_folder_alone(fake_world: FakeWorld) -> None:

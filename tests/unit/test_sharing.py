@@ -4,13 +4,19 @@ import pytest
 
 from graphcheck.harness.planning.model_folder import open_model
 from graphcheck.harness.planning.plan import PlannedAttempt
+from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.harness.planning.sharing import share_devices
 from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.records.run_folder import load_run
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError, UsageError
 from graphcheck.shipped import matrices_dir, models_dir
+from graphcheck.targets.fake import FakeTarget
+from tests.fake_world import FakeWorld
 
 CAPABLE = Capabilities(target="any", axes=(), devices={"cuda": "tp"}, sharing={"share_gpus": "on", "allreduce": "symm"})
 
@@ -49,3 +55,46 @@ def test_cell_whose_axis_names_another_transport_is_left_alone() -> None:
 def test_target_whose_ranks_cannot_share_is_refused() -> None:
     with pytest.raises(UsageError, match="--share-gpus: ranks of target any cannot share devices; leave it out"):
         share_devices([planned(4)], CAPABLE.model_copy(update={"sharing": {}}), lambda kind: 1)
+
+
+class SharingTarget(FakeTarget):
+    """Its ranks can share devices, with this setting."""
+
+    def describe(self) -> Capabilities:
+        return super().describe().model_copy(update={"sharing": {"logits": "digest"}})
+
+
+def test_a_setting_that_was_typed_is_not_overridden_by_share_gpus(fake_world: FakeWorld) -> None:
+    matrix = str(fake_world.matrix(tp=[1, 2], settings={"device": "cuda"}))
+
+    def settings(*typed: str) -> list[AxisValue]:
+        request = RunRequest(matrix=matrix, settings=typed, share_gpus=True)
+        plan = make_plan(request, lambda name: SharingTarget(), lambda kind: 1)
+        return [planned.settings["logits"] for planned in plan.attempts]
+
+    assert settings() == ["off", "digest"]
+    assert settings("logits=digest") == ["digest", "digest"]
+    with pytest.raises(
+        UsageError, match="--set logits=top: --share-gpus needs logits=digest; leave out one of the two"
+    ):
+        settings("logits=top")
+
+
+@pytest.mark.parametrize(
+    ("axes", "request_", "hint"),
+    [
+        ({}, {}, "; --share-gpus would run it"),
+        ({}, {"settings": ("logits=off",)}, ""),
+        ({"logits": ["off"]}, {}, ""),
+        ({"logits": ["off"]}, {"share_gpus": True}, ""),
+    ],
+)
+def test_share_gpus_is_not_said_to_run_a_cell_that_it_would_not(
+    axes: dict[str, list[object]], request_: dict[str, object], hint: str, fake_world: FakeWorld
+) -> None:
+    matrix = fake_world.matrix(tp=[2], settings={"device": "cuda"}, **axes)
+    surroundings = Surroundings(load_target=lambda name: SharingTarget(), count_devices=lambda kind: 1)
+    result = run_matrix(RunRequest(matrix=str(matrix), **request_), surroundings=surroundings)
+    finished = load_run(result.path).attempts[0].finished
+    assert finished is not None
+    assert finished.reason == f"needs 2 cuda devices, found 1{hint}"

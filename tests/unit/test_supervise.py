@@ -1,15 +1,25 @@
 """The supervisor: it waits for those who work, gives up on those who do not, and leaves nothing running."""
 
+import errno
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
-from graphcheck.harness.judging.death import EARLY_EXIT, first_bad_exit, with_consequences
+from graphcheck.harness.judging.death import (
+    EARLY_EXIT,
+    SESSION_LOST,
+    describe_exit,
+    first_bad_exit,
+    first_line,
+    with_consequences,
+)
 from graphcheck.harness.running.limits import Limits
 from graphcheck.harness.running.supervise import Clock, supervise
-from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, PhaseEvent, StepEvent
+from graphcheck.schema.errors import TargetError
+from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, PhaseEvent, StepEvent
+from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.journal import Journal
 from graphcheck.schema.run import AttemptFacts
 from tests.fake_world import VirtualClock
@@ -235,6 +245,88 @@ def test_after_a_death_the_peers_get_a_short_grace_to_say_what_they_saw() -> Non
     assert (facts.stall, session.released_at, session.num_kills) == (None, None, 1)
 
 
+def test_a_late_supervisor_still_hears_the_rank_that_caused_a_death_out() -> None:
+    reset, illegal = "Connection reset by peer", "CUDA error: an illegal memory access was encountered"
+    session = ScriptedSession([(1.0, crash(0, reset)), (6.5, crash(1, illegal))], num_ranks=2)
+
+    def held_up(event: Event) -> None:
+        session.clock.sleep(5.0 if session.clock.now() < 2 else 0.0)
+
+    facts = supervise(session, LIMITS, held_up, Clock(session.clock.now, session.clock.sleep))
+    assert [(error.message, error.consequence) for error in facts.errors] == [(reset, True), (illegal, False)]
+    assert session.clock.now() == pytest.approx(6.0 + LIMITS.after_death, abs=0.1)
+
+
+def test_a_supervisor_that_is_always_late_does_not_wait_for_ever_after_a_death() -> None:
+    session = ScriptedSession([(1.0, ExitEvent(rank=0, signal=9))], num_ranks=2, poll_takes=1.9)
+    assert session.supervise().stall is None
+
+
+def breaking(session: ScriptedSession, method: str, second: float, error: OSError | TargetError) -> ScriptedSession:
+    """The same, of which one method fails from then on."""
+    works = getattr(session, method)
+
+    def fail(*args: object) -> object:
+        if session.clock.now() < second:
+            return works(*args)
+        raise error
+
+    setattr(session, method, fail)
+    return session
+
+
+TOO_MANY = OSError(errno.EMFILE, "Too many open files")
+GONE = TargetError("server", "it is gone", "look at it")
+
+
+@pytest.mark.parametrize(
+    ("method", "second", "error", "message"),
+    [
+        ("events", 1.0, TOO_MANY, "at step 2: OSError: [Errno 24] Too many open files"),
+        ("journals", 1.0, TOO_MANY, "at step 2: OSError: [Errno 24] Too many open files"),
+        ("dump", 0.0, TOO_MANY, "at step 2: OSError: [Errno 24] Too many open files"),
+        ("events", 1.0, GONE, "at step 2: TargetError: server: it is gone; look at it"),
+    ],
+)
+def test_a_session_that_fails_leaves_what_was_seen_of_it_and_where_it_was(
+    method: str, second: float, error: OSError | TargetError, message: str
+) -> None:
+    seen = EvidenceEvent(rank=1, evidence=Evidence(captures=4))
+    table = [*DECODING, (0.4, seen), (0.5, crash(1, kind="request"))]
+    session = breaking(ScriptedSession(table, standing, num_ranks=2), method, second, error)
+    facts = session.supervise()
+    assert [(one.error, one.phase, one.message) for one in facts.errors] == [
+        ("RuntimeError", "decode", "boom"),
+        (SESSION_LOST, "decode", message),
+    ]
+    assert (facts.num_ranks, facts.evidence, facts.stall) == (2, {1: seen.evidence}, None)
+    assert session.num_kills == 1
+
+
+def test_a_session_that_cannot_let_its_ranks_go_is_lost_in_teardown() -> None:
+    session = ScriptedSession([(1.0, phase("done"))])
+    (lost,) = breaking(session, "release", 0.0, TOO_MANY).supervise().errors
+    assert (lost.error, lost.phase) == (SESSION_LOST, "teardown")
+
+
+def test_a_session_that_fails_once_a_rank_has_died_is_not_the_cause() -> None:
+    table = [(0.1, phase("done", 0)), (0.2, ExitEvent(rank=1, signal=9))]
+    facts = breaking(ScriptedSession(table, num_ranks=2), "events", 0.5, TOO_MANY).supervise()
+    assert [(event.rank, event.signal) for event in facts.exits] == [(1, 9)]
+    assert [(error.error, error.consequence) for error in facts.errors] == [(SESSION_LOST, True)]
+
+
+def test_an_error_of_who_listens_to_the_supervisor_is_not_the_sessions() -> None:
+    session = ScriptedSession(list(DECODING))
+
+    def no_space(*about: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for on_event, on_look in ((no_space, lambda phase, step: None), (lambda event: None, no_space)):
+        with pytest.raises(OSError, match="No space left on device"):
+            supervise(session, LIMITS, on_event, Clock(session.clock.now, session.clock.sleep), on_look)
+
+
 def test_an_attempt_whose_ranks_have_all_died_waits_for_nobody() -> None:
     session = ScriptedSession([(1.0, ExitEvent(rank=0, status=1))])
     session.supervise()
@@ -308,3 +400,22 @@ def test_the_exit_to_blame_is_that_of_the_rank_that_could_say_nothing() -> None:
     assert blamed is not None
     assert blamed.rank == 1
     assert first_bad_exit([ExitEvent(rank=0, status=0)], []) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (ExitEvent(rank=1, signal=9), "rank 1 was killed by SIGKILL (signal 9)"),
+        (ExitEvent(rank=1, signal=signal.SIGRTMIN + 1), f"rank 1 was killed by signal {signal.SIGRTMIN + 1}"),
+        (ExitEvent(rank=0, status=3), "rank 0 left with status 3"),
+    ],
+)
+def test_a_death_by_a_signal_without_a_name_is_told_by_its_number(event: ExitEvent, words: str) -> None:
+    assert describe_exit(event) == words
+
+
+@pytest.mark.parametrize(
+    ("message", "line"), [("\nboom\nmore", "boom"), (" \n  boom", "boom"), ("\n", "no message"), ("", "no message")]
+)
+def test_a_message_that_begins_with_a_blank_line_is_not_told_as_nothing(message: str, line: str) -> None:
+    assert first_line(message) == line

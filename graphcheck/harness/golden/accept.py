@@ -34,7 +34,9 @@ def accept(
     model: str | None = None,
     surroundings: Surroundings | None = None,
 ) -> list[Movement | None]:
-    """Replaces the goldens, all of them or none, and says of each what moved if its environment changed.
+    """Replaces the goldens, all checked before the first is, and says of each what moved if its environment changed.
+
+    Where a folder cannot be written those before it are accepted, and the others still wait.
 
     Args:
         reason: why changes that need one are right; kept in the files of those.

@@ -39,6 +39,7 @@ from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Calibration, Calibrations, Golden
 from graphcheck.schema.run import AttemptFinished
 from graphcheck.schema.verdicts import Outcome
+from graphcheck.targets.base import Target
 
 _TOP = "logits=top"
 _VERSIONS_OF = ("torch", "numpy", "torch_cuda")
@@ -89,14 +90,21 @@ def calibrate(
         UsageError: an option, a file or a target that cannot be used, or a cell that has no devices here.
         GoldenError: a golden is missing or not to be trusted.
         GoldenDisputed: a cell is red, or differs where the golden is sure: this engine is not known to be good.
+        ProvenanceError: ranks ran other code than ranks before.
         TargetError: a rank did not report what it was asked for.
         FileError: the golden folder cannot be written.
     """
     surroundings = surroundings or Surroundings()
-    plan = make_plan(replace(request, settings=(*request.settings, _TOP)), surroundings.load_target)
+
+    def load_measurable(name: str) -> Target:
+        """Refused here, a target without `logits` is not refused for a setting that nobody typed."""
+        target = surroundings.load_target(name)
+        _check(target.describe())
+        return target
+
+    plan = make_plan(replace(request, settings=(*request.settings, _TOP)), load_measurable)
     folders = golden_folders(wanted_golden_dir(request.golden_dir), plan.loaded.path)
     try:
-        _check(plan.capabilities)
         samples = _measure(plan, [_ready(planned, folders) for planned in plan.attempts], repeats, surroundings)
     finally:
         plan.target.close()
@@ -118,7 +126,7 @@ def _command(request: RunRequest, matrix: str, repeats: int) -> str:
 def _check(capabilities: Capabilities) -> None:
     needs = {
         "be fed the golden's tokens": capabilities.gives_forced,
-        "report its best logits": capabilities.gives_top_logits and capabilities.axis("logits") is not None,
+        "report its best logits when asked": capabilities.gives_top_logits and capabilities.axis("logits") is not None,
     }
     for what, can in needs.items():
         if not can:
@@ -142,7 +150,7 @@ def _measure(plan: Plan, cells: Sequence[Ready], repeats: int, surroundings: Sur
         attempter = Attempter(plan, RunStore(Path(folder)), surroundings.clock, lambda record: None, memory)
         for cell in cells:
             planned = cell.planned
-            if lack := devices.lack(planned.settings):
+            if lack := devices.lack(planned.settings) or memory.held(planned.settings):
                 raise UsageError(f"cell {planned.attempt.cell.name}", lack, "leave it out with -k")
             arithmetic = tuple(made_for(plan.capabilities.target, planned.settings).items())
             key = (planned.model.name, planned.suite.name, planned.dtype, arithmetic)
@@ -150,6 +158,7 @@ def _measure(plan: Plan, cells: Sequence[Ready], repeats: int, surroundings: Sur
             sample.cells.append(planned.attempt.cell.name)
             for _ in range(repeats):
                 forced = attempter.forced_pass(cell)
+                attempter.code.check()
                 _check_is_good(cell, forced.finished)
                 sample.bound = max(sample.bound, *_moved(cell.golden, planned.dtype, forced.events))
                 sample.num_near_ties += sum(len(prompt.near_ties) for prompt in forced.finished.prompts)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcheck.harness.golden.lines import check_text, json_line, reason, sha256
+from graphcheck.harness.golden.lines import check_text, find_files, json_line, read_file, reason, sha256
 from graphcheck.harness.golden.store import golden_name
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import GoldenCorrupt, GoldenStale
@@ -31,11 +31,11 @@ def find_calibrations(golden: GoldenHeader, folders: Sequence[Path]) -> Calibrat
     """The first file in `folders` that was measured against this golden; None if there is none for its name.
 
     Raises:
-        GoldenCorrupt: a file is not as it was written.
+        GoldenCorrupt: a file is not as it was written, or cannot be read.
         GoldenStale: those that there are were measured against another golden.
     """
     name = calibration_name(golden.model_name, golden.suite, golden.dtype)
-    paths = [folder / name for folder in folders if (folder / name).is_file()]
+    paths = list(find_files(name, folders))
     found = [read_calibrations(path) for path in paths]
     fitting = next((one for one in found if one.header.golden_sha == golden.body_sha), None)
     if found and fitting is None:
@@ -49,7 +49,7 @@ def read_calibrations(path: Path) -> Calibrations:
     Raises:
         GoldenCorrupt: anything about the file is not as it was written.
     """
-    content = path.read_bytes()
+    content = read_file(path)
     check_text(path, content, _AGAIN)
     first, _, body = content.partition(b"\n")
     try:

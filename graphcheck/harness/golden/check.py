@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from graphcheck import shipped
@@ -9,8 +10,6 @@ from graphcheck.harness.golden.calibration_store import SUFFIX as CALIBRATION_SU
 from graphcheck.harness.golden.calibration_store import find_calibrations
 from graphcheck.harness.golden.pending import SUFFIX
 from graphcheck.harness.golden.store import (
-    DEFAULT_GOLDEN_DIR,
-    find_golden,
     golden_folders,
     golden_name,
     load_golden,
@@ -91,25 +90,26 @@ def matrices_of(
 
 
 def list_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> list[Listed]:
-    """Every golden of the user's folder and of the shipped one, in order of folder and path.
+    """Every golden in the folders in which runs of these matrices look, in order of folder and path.
 
     Raises:
         UsageError: a folder of goldens was asked for that is none.
     """
+    home = wanted_golden_dir(golden_dir)
     users: dict[Path, list[str]] = {}
     for matrix in matrices:
-        for use in _uses(matrix):
-            users.setdefault(use.name, []).append(matrix.name)
+        for folder, use in product(golden_folders(home, matrix.path), _uses(matrix)):
+            users.setdefault((folder / use.name).resolve(), []).append(matrix.name)
     listed = []
-    for folder, path in _files(wanted_golden_dir(golden_dir)):
+    for path in _files(_folders(home, matrices), "*.jsonl"):
         golden, problem = None, None
         try:
             golden = read_golden(path)
         except GoldenError as error:
             problem = str(error)
-        names = tuple(dict.fromkeys(users.get(path.relative_to(folder), ())))
+        names = tuple(dict.fromkeys(users.get(path.resolve(), ())))
         pending = path.with_name(path.name + SUFFIX).is_file()
-        listed.append(Listed(path, golden, problem, names, pending, _calibrations(golden, folder)))
+        listed.append(Listed(path, golden, problem, names, pending, _calibrations(golden, path.parents[1])))
     return listed
 
 
@@ -123,59 +123,68 @@ def _calibrations(golden: Golden | None, folder: Path) -> tuple[Calibration, ...
 
 
 def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> Checked:
-    """Reads every golden, and looks up every golden that a matrix uses as a run would.
+    """Reads every golden and calibration, and looks up those that a matrix uses as a run would.
 
     Raises:
+        UsageError: a folder of goldens was asked for that is none.
         SuiteError, ModelError: a matrix names a suite or a model that cannot be used.
     """
+    home = wanted_golden_dir(golden_dir)
+    folders = _folders(home, matrices)
     listed = list_goldens(golden_dir, matrices)
     problems = [one.problem for one in listed if one.problem]
     problems += [
         f"{one.path}: no known matrix uses it; remove it, or name its matrix" for one in listed if not one.matrices
     ]
     problems += [
-        f"{pending}: not reviewed; `graphcheck golden diff`, then accept or reject it"
-        for folder in _folders(golden_dir or DEFAULT_GOLDEN_DIR)
-        for pending in sorted(folder.glob(f"*/*.jsonl{SUFFIX}"))
+        f"{pending}: not reviewed; `graphcheck golden diff` with this path, then accept or reject it"
+        for pending in _files(folders, f"*.jsonl{SUFFIX}")
     ]
     problems += [
-        problem
-        for folder in _folders(golden_dir or DEFAULT_GOLDEN_DIR)
-        for path in sorted(folder.glob(f"*/*{CALIBRATION_SUFFIX}"))
-        if (problem := _calibration_problem(path, _folders(golden_dir or DEFAULT_GOLDEN_DIR)))
+        problem for path in _files(folders, f"*{CALIBRATION_SUFFIX}") if (problem := _calibration_problem(path, listed))
     ]
     uses = {(use.matrix.path.parent, use.entry, use.suite, use.dtype): use for m in matrices for use in _uses(m)}
     unchecked = []
     for use in uses.values():
         try:
-            problem = _problem(use, golden_dir or DEFAULT_GOLDEN_DIR)
+            problems += filter(None, [_problem(use, home)])
         except ModelError as error:
             if use.entry not in ADDABLE:
                 raise
             unchecked.append(str(error))
-            continue
-        if problem and problem not in problems:
-            problems.append(problem)
-    return Checked(len(listed), len(uses), tuple(problems), tuple(unchecked))
+    # What is wrong with a file is seen in the file, and again in each use of it.
+    return Checked(len(listed), len(uses), tuple(dict.fromkeys(problems)), tuple(unchecked))
 
 
-def _calibration_problem(path: Path, folders: Sequence[Path]) -> str | None:
-    """A calibration is in order if it is readable and runs find the golden that it was measured against."""
-    golden_path = find_golden(path.relative_to(path.parents[1]).with_suffix(".jsonl"), folders)
+def _calibration_problem(path: Path, listed: Sequence[Listed]) -> str | None:
+    """What is wrong with a calibration by itself: it must be of a golden that is here, wherever that lies.
+
+    Whether a run finds one for the golden that it finds is for `_problem` to say.
+    """
+    name = (path.parent.name, path.stem)
+    goldens = [one.golden for one in listed if (one.path.parent.name, one.path.stem) == name]
+    if not goldens:
+        return f"{path}: no golden of that name is in any golden folder; remove it"
+    reasons = [_why_not_of(golden, path) for golden in goldens if golden is not None]
+    return None if None in reasons else next(iter(reasons), None)
+
+
+def _why_not_of(golden: Golden, calibration: Path) -> str | None:
     try:
-        if golden_path is None:
-            return f"{path}: no golden of that name is in any golden folder; remove it"
-        find_calibrations(read_golden(golden_path).header, [path.parents[1]])
+        find_calibrations(golden.header, [calibration.parents[1]])
     except GoldenError as error:
         return str(error)
     return None
 
 
 def _problem(use: Use, golden_dir: Path) -> str | None:
+    """Why a run would not start the cells of this use, in the run's own words."""
     model = find_model(use.entry, use.matrix.path.parent)
     suite = load_suite(use.suite, use.matrix.path)
+    folders = golden_folders(golden_dir, use.matrix.path)
     try:
-        golden = load_golden(model, suite, use.dtype, golden_folders(golden_dir, use.matrix.path))
+        golden = load_golden(model, suite, use.dtype, folders)
+        find_calibrations(golden.header, folders)
         resolve(suite, model, golden)
     except GoldenError as error:
         return str(error)
@@ -192,11 +201,12 @@ def _uses(loaded: LoadedMatrix) -> Iterator[Use]:
             yield from (Use(loaded, entry, suite, str(dtype)) for dtype in dtypes)
 
 
-def _files(golden_dir: Path) -> Iterator[tuple[Path, Path]]:
-    for folder in _folders(golden_dir):
-        yield from ((folder, path) for path in sorted(folder.glob("*/*.jsonl")))
+def _files(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
+    """The files in the models' folders whose name matches `pattern`, in order of folder and path."""
+    for folder in folders:
+        yield from sorted(folder.glob(f"*/{pattern}"))
 
 
-def _folders(golden_dir: Path) -> list[Path]:
-    """The shipped folder and the user's, once if they are the same."""
-    return list({folder.resolve(): folder for folder in (shipped.golden_dir(), golden_dir)}.values())
+def _folders(golden_dir: Path, matrices: Sequence[LoadedMatrix]) -> tuple[Path, ...]:
+    """Wherever a run of one of these matrices looks for goldens."""
+    return golden_folders(golden_dir, *(matrix.path for matrix in matrices))

@@ -1,15 +1,47 @@
-"""Owns the form that goldens and calibrations share on disk: lines of JSON that end in LF, of which none is half."""
+"""Owns what goldens and calibrations share as files: where they are found, and lines of JSON of which none is half."""
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pydantic import ValidationError
 
+from graphcheck.schema.base import broken_rule
 from graphcheck.schema.errors import GoldenCorrupt
 
 _CONFLICT_MARKERS = (b"<<<<<<< ", b"=======\n", b">>>>>>> ")
+
+
+def find_files(name: Path, folders: Sequence[Path]) -> Iterator[Path]:
+    """The files of that name, in the order of `folders`.
+
+    Raises:
+        GoldenCorrupt: nobody can say whether a folder has one, so that the next one's must not take its place.
+    """
+    for path in (folder / name for folder in folders):
+        try:
+            is_file = S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # which is of what is no file name at all
+            continue
+        except OSError as failure:
+            raise _unreadable(path, failure) from None
+        if is_file:
+            yield path
+
+
+def read_file(path: Path) -> bytes:
+    """What a golden or a calibration file holds.
+
+    Raises:
+        GoldenCorrupt: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as failure:
+        raise _unreadable(path, failure) from None
 
 
 def check_text(path: Path, content: bytes, todo: str) -> None:
@@ -42,7 +74,8 @@ def sha256(body: bytes) -> str:
 
 def reason(failure: Exception) -> str:
     """Why a line is not the record that it should be, in one line."""
-    if not isinstance(failure, ValidationError):
-        return str(failure)
-    error = failure.errors()[0]
-    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]
+    return broken_rule(failure) if isinstance(failure, ValidationError) else str(failure)
+
+
+def _unreadable(path: Path, failure: OSError) -> GoldenCorrupt:
+    return GoldenCorrupt(str(path), f"cannot be read ({failure.strerror})", "check the path and its permissions")

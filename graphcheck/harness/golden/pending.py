@@ -67,6 +67,7 @@ def file_golden(name: Path, header: dict[str, Any], prompts: Sequence[GoldenProm
     """Puts a golden where it belongs: at once if it is the first of its name, else into a pending file if it differs.
 
     Raises:
+        GoldenCorrupt: a folder in which the old one may lie cannot be looked into.
         FileError: the golden folder cannot be written.
     """
     found = find_golden(name, place.folders)
@@ -77,7 +78,7 @@ def file_golden(name: Path, header: dict[str, Any], prompts: Sequence[GoldenProm
     if found is None:
         return Filed(golden, State.FIRST, Review(new=new), place.writes and replace_file(golden, content))
     against = review_against(found, new)
-    if found.read_bytes() == content:
+    if against.unreadable is None and found.read_bytes() == content:
         if place.writes:
             pending.unlink(missing_ok=True)
         return Filed(found, State.SAME, against, False)

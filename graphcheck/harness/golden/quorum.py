@@ -22,7 +22,7 @@ Readings = Mapping[str, Sequence[Top]]
 _TODO = "find out which of the two is wrong; a golden that is disputed proves nothing"
 
 
-def settle(
+def mark_soft(
     prompts: Sequence[GoldenPrompt], second: Readings, in_dtype: Readings, agreed: tuple[str, ...]
 ) -> tuple[tuple[GoldenPrompt, ...], Quorum]:
     """The prompts with their soft steps marked, and what the header says of them.

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from graphcheck.harness.golden.pending import Filed, GoldenPlace, file_golden
-from graphcheck.harness.golden.quorum import Readings, check_answers, settle
+from graphcheck.harness.golden.quorum import Readings, check_answers, mark_soft
 from graphcheck.harness.golden.store import golden_name
+from graphcheck.harness.judging.death import describe_exit, is_bad
 from graphcheck.harness.planning.model_folder import ModelFolder
 from graphcheck.harness.planning.plan import PlannedAttempt
-from graphcheck.harness.planning.resolve import resolve_for_golden
+from graphcheck.harness.planning.resolve import fed_with, resolve_for_golden
 from graphcheck.harness.planning.suite_file import LoadedSuite
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
@@ -56,13 +57,13 @@ def _regen(
     workload = resolve_for_golden(suite, model)
     events = _run(target, model, workload, {"dtype": dtype})
     prompts = [_golden_prompt(model, request.id, request.prompt_ids, events) for request in workload.requests]
-    forced = _fed_with(workload, prompts)
+    forced = fed_with(workload, {prompt.id: prompt.ids for prompt in prompts})
     second = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": "float64"}))
     in_dtype = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": dtype}))
     try:
         num_right = check_answers(model.name, suite, prompts)
         right = (f"the right answers of {num_right} prompts, known without a model",) if num_right else ()
-        settled, quorum = settle(prompts, second, in_dtype, (SECOND, *right))
+        marked, quorum = mark_soft(prompts, second, in_dtype, (SECOND, *right))
     except GoldenDisputed as dispute:
         raise GoldenDisputed(f"golden {name}: {dispute.value}", dispute.rule, dispute.todo) from None
     header = {
@@ -77,13 +78,7 @@ def _regen(
         "made_on": datetime.now(UTC).date().isoformat(),
         "command": command,
     }
-    return file_golden(name, header, settled, place)
-
-
-def _fed_with(workload: Workload, prompts: Sequence[GoldenPrompt]) -> Workload:
-    requests = zip(workload.requests, prompts, strict=True)
-    forced = tuple(request.model_copy(update={"forced_ids": prompt.ids}) for request, prompt in requests)
-    return workload.model_copy(update={"requests": forced})
+    return file_golden(name, header, marked, place)
 
 
 def _readings(events: Sequence[Event]) -> Readings:
@@ -120,11 +115,10 @@ def _failure(events: list[Event], out_dir: Path) -> TargetError | None:
             where = f" in prompt {event.request}" if event.request else ""
             return TargetError(f"{event.error}{where}", event.message, todo)
     for event in events:
-        if isinstance(event, ExitEvent) and event.status != 0:
-            ended = f"signal {event.signal}" if event.signal else f"exit status {event.status}"
+        if isinstance(event, ExitEvent) and is_bad(event):
             logged = [line for log in out_dir.glob("*.log") for line in log.read_text(errors="replace").splitlines()]
             last = next((line for line in reversed(logged) if line.strip()), "it printed nothing")
-            return TargetError(f"the reference ended with {ended}", last, todo)
+            return TargetError(f"the reference: {describe_exit(event)}", last, todo)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphcheck import shipped
-from graphcheck.harness.golden.lines import check_text, json_line, reason, sha256
+from graphcheck.harness.golden.lines import check_text, find_files, json_line, read_file, reason, sha256
 from graphcheck.harness.planning.model_folder import ModelFolder
 from graphcheck.harness.planning.suite_file import LoadedSuite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale, UsageError
@@ -34,9 +34,9 @@ def wanted_golden_dir(golden_dir: Path | None) -> Path:
     return golden_dir or DEFAULT_GOLDEN_DIR
 
 
-def golden_folders(golden_dir: Path, matrix_path: Path) -> tuple[Path, ...]:
-    """The folders in which a golden is looked up, in order: the user's, beside the matrix file, the shipped one."""
-    folders = (golden_dir, matrix_path.parent / "golden", shipped.golden_dir())
+def golden_folders(golden_dir: Path, *matrix_paths: Path) -> tuple[Path, ...]:
+    """The folders in which goldens are looked up, in order: the user's, beside the matrix file, the shipped one."""
+    folders = (golden_dir, *(path.parent / "golden" for path in matrix_paths), shipped.golden_dir())
     unique: dict[Path, Path] = {}
     for folder in folders:
         unique.setdefault(folder.resolve(), folder)
@@ -49,8 +49,12 @@ def golden_name(model: str, suite: str, dtype: str) -> Path:
 
 
 def find_golden(name: Path, folders: Sequence[Path]) -> Path | None:
-    """The golden of that name in the first folder that has one."""
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+    """The golden of that name in the first folder that has one.
+
+    Raises:
+        GoldenCorrupt: a folder before that cannot be looked into.
+    """
+    return next(find_files(name, folders), None)
 
 
 def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Sequence[Path]) -> Golden:
@@ -95,11 +99,7 @@ def read_golden(path: Path) -> Golden:
     Raises:
         GoldenCorrupt: anything about the file is not as it was written.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as failure:
-        raise GoldenCorrupt(str(path), f"cannot be read ({failure.strerror})", "check the path") from None
-    return parse_golden(path, content)
+    return parse_golden(path, read_file(path))
 
 
 def parse_golden(path: Path, content: bytes) -> Golden:
@@ -146,11 +146,11 @@ def replace_file(path: Path, content: bytes) -> bool:
     """Writes `content` in one rename; True if the file changed.
 
     Raises:
-        FileError: the folder cannot be written.
+        FileError: the folder cannot be written, or the file cannot be read.
     """
-    if path.is_file() and path.read_bytes() == content:
-        return False
     try:
+        if path.is_file() and path.read_bytes() == content:
+            return False
         _replace(path, content)
     except OSError as failure:
         raise FileError(str(path), f"cannot be written ({failure.strerror})", "choose another --golden-dir") from None

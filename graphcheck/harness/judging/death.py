@@ -8,6 +8,9 @@ from graphcheck.schema.events import ErrorEvent, ExitEvent
 EARLY_EXIT = "EarlyExit"
 """Class name of the error that stands for a rank that left, however politely, before its work was done."""
 
+SESSION_LOST = "SessionLost"
+"""Class name of the error that stands for a session whose ranks the supervisor could no longer follow."""
+
 _LOST_PEER = ("reset by peer", "closed by peer", "broken pipe", "connection refused", "connection closed")
 """What a transport says, in small letters, when the process at the other end is gone."""
 
@@ -74,11 +77,19 @@ def is_bad(event: ExitEvent) -> bool:
 def describe_exit(event: ExitEvent) -> str:
     """`rank 1 was killed by SIGKILL (signal 9)`, or `rank 1 left with status 3`."""
     if event.signal is not None:
-        return f"rank {event.rank} was killed by {signal.Signals(event.signal).name} (signal {event.signal})"
+        return f"rank {event.rank} was killed by {_signal(event.signal)}"
     status = "a status that could not be read" if event.status is None else f"status {event.status}"
     return f"rank {event.rank} left with {status}"
 
 
+def _signal(number: int) -> str:
+    """Most real-time signals have no name."""
+    try:
+        return f"{signal.Signals(number).name} (signal {number})"
+    except ValueError:
+        return f"signal {number}"
+
+
 def first_line(message: str) -> str:
-    """An exception's message, cut to what fits a sentence."""
-    return message.splitlines()[0] if message else "no message"
+    """An exception's message, cut to what fits a sentence: its first line that is not blank."""
+    return next((line.strip() for line in message.splitlines() if line.strip()), "no message")

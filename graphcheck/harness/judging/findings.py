@@ -77,9 +77,8 @@ def _find(ablation: Ablation, fix: FixInfo, attempts: Sequence[RecordedAttempt],
     declared = _declared(fix, [a.finished.backend for a in attempts if a.finished is not None and a.finished.backend])
     expected = tuple(verdict for verdict in declared if not ablation.expect or verdict in ablation.expect)
     shown = [observe(fix, cell, attempts, expected) for cell in ablation.cells[fix.name]]
-    ran = [one for one in shown if one.ran]
-    if ran:
-        finding, reason = _judge(fix, ran, declared, expected, ", ".join(delay.name for delay in ablation.delays))
+    if any(one.ran for one in shown):
+        finding, reason = _judge(fix, shown, declared, expected, ", ".join(delay.name for delay in ablation.delays))
     else:
         finding, reason = _not_run(ablation, fix, shown, unfinished)
     doubt = _doubt(attempts, unfinished)
@@ -100,14 +99,15 @@ def _declared(fix: FixInfo, backends: Iterable[Backend]) -> tuple[Verdict, ...]:
 
 
 def _judge(
-    fix: FixInfo, ran: Sequence[Shown], declared: Sequence[Verdict], expected: Sequence[Verdict], delays: str
+    fix: FixInfo, shown: Sequence[Shown], declared: Sequence[Verdict], expected: Sequence[Verdict], delays: str
 ) -> tuple[Finding, str]:
+    ran = [one for one in shown if one.ran]
     is_race = len(declared) > 1
     wanted = _wanted(fix, declared, expected)
     shows = [one for one in ran if one.shows(is_race=is_race)]
     red = sum((one.red for one in ran), Counter[str]())
     if len(shows) == len(ran):
-        reason = f"without it {wanted} in {len(ran)} of {len(ran)} cells{_rates(ran, delays)}"
+        reason = f"without it {wanted} in {_how_many(shown)}{_rates(ran, delays)}"
         return Finding.NECESSARY, f"{reason}{_bare(shows, delays)}"
     if any(one.misses for one in ran):
         came = ", ".join(f"{what} x {count}" for what, count in red.items())
@@ -126,7 +126,14 @@ def _judge(
         return Finding.NOT_REPRODUCED, f"no effect{_rates(ran, delays, always=True)}; {unseen}"
     if not visits:
         return Finding.NOT_REPRODUCED, "no effect, and no rank told whether its site was reached"
-    return Finding.REDUNDANT, f"reached, and without it every one of {len(ran)} cells stayed green"
+    return Finding.REDUNDANT, f"reached, and without it all stayed green in {_how_many(shown)}"
+
+
+def _how_many(shown: Sequence[Shown]) -> str:
+    """`1 of 2 cells, 1 skipped`: of the cells where a fix is declared to act, those that tell of it."""
+    num_skipped = sum(bool(one.effect.verdicts) and not one.ran for one in shown)
+    skipped = f", {num_skipped} skipped" if num_skipped else ""
+    return f"{sum(one.ran for one in shown)} of {len(shown)} cells{skipped}"
 
 
 def _wanted(fix: FixInfo, declared: Sequence[Verdict], expected: Sequence[Verdict]) -> str:

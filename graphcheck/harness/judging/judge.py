@@ -5,7 +5,14 @@ import json
 from collections.abc import Callable, Sequence
 
 from graphcheck.harness.judging.case import Case, Forced
-from graphcheck.harness.judging.death import EARLY_EXIT, describe_exit, first_bad_exit, first_cause, first_line
+from graphcheck.harness.judging.death import (
+    EARLY_EXIT,
+    SESSION_LOST,
+    describe_exit,
+    first_bad_exit,
+    first_cause,
+    first_line,
+)
 from graphcheck.harness.judging.eligible import is_oversize, largest_bucket
 from graphcheck.harness.judging.near_tie_budget import over_budget
 from graphcheck.harness.judging.story import first_disagreement, first_split, tell
@@ -77,6 +84,8 @@ def _crash(case: Case) -> str | None:
     error = first_cause("crash", case.facts.errors)
     if error is not None and error.error == EARLY_EXIT:
         return f"rank {error.rank} {error.message}, in {error.phase}"
+    if error is not None and error.error == SESSION_LOST:
+        return f"the supervisor lost its ranks in {error.phase} {first_line(error.message)}"
     if error is not None:
         return f"rank {error.rank} raised {error.error} in {error.phase}: {first_line(error.message)}"
     bad = first_bad_exit(case.facts.exits, case.facts.errors)

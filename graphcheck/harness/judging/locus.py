@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from graphcheck.harness.judging.judge import UNJUDGED
 from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.base import AxisValue
-from graphcheck.schema.verdicts import Verdict
 
 _NAMES = {
     frozenset({"1on", "Non"}): "graph",
@@ -15,9 +15,6 @@ _NAMES = {
     frozenset({"1on", "Noff", "Non"}): "graph + tp",
 }
 """Red corners -> name. N stands for a TP size above 1."""
-
-_SAYS_NOTHING = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
-"""Verdicts of cells that did not run: a corner like that leaves the locus unknown."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +28,12 @@ class Locus:
 
 
 def loci(attempts: Sequence[RecordedAttempt]) -> list[Locus]:
-    """One for each TP size above 1 whose four corners ran and are not all green."""
+    """One for each TP size above 1 whose four corners ran, so that they say something, and are not all green."""
     groups: dict[tuple[tuple[str, AxisValue], ...], dict[tuple[int, str], bool]] = {}
     for attempt in attempts:
         axes = attempt.started.attempt.cell.axes
         tp, graph = axes.get("tp"), axes.get("graph")
-        if attempt.finished is None or attempt.finished.verdict in _SAYS_NOTHING:
+        if attempt.finished is None or attempt.finished.verdict in UNJUDGED:
             continue
         if isinstance(tp, int) and isinstance(graph, str):
             rest = tuple((axis, value) for axis, value in axes.items() if axis not in ("tp", "graph"))

@@ -1,10 +1,7 @@
 """Owns how many near ties a cell may have: no more than the calibrated rate makes likely, or a drift hides in them."""
 
-from graphcheck.harness.judging.rates import excess
+from graphcheck.harness.judging.rates import ALPHA, excess
 from graphcheck.schema.golden import Calibration
-
-ALPHA = 0.001
-"""Chance, at most, with which a cell at the calibrated rate is called over budget."""
 
 
 def over_budget(num_near_ties: int, num_steps: int, calibration: Calibration) -> str | None:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from graphcheck.harness.judging.rates import excess
+from graphcheck.harness.judging.judge import UNJUDGED
+from graphcheck.harness.judging.rates import ALPHA, excess
 from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.run import Tally, WrongTokens
-from graphcheck.schema.verdicts import Verdict
-
-ALPHA = 0.001
-"""Chance, at most, with which tokens that are wrong anywhere alike would show a pattern."""
 
 
 def patterns(wrong: WrongTokens) -> list[str]:
@@ -23,7 +20,7 @@ def first_tp(attempts: Sequence[RecordedAttempt]) -> list[str]:
     for attempt in attempts:
         axes = dict(attempt.started.attempt.cell.axes)
         tp = axes.pop("tp", None)
-        if isinstance(tp, int) and attempt.finished is not None and attempt.finished.verdict is not Verdict.SKIPPED:
+        if isinstance(tp, int) and attempt.finished is not None and attempt.finished.verdict not in UNJUDGED:
             by_rest.setdefault(tuple(axes.items()), {})[tp] = attempt.finished.verdict.is_green
     lines = []
     for rest, green in by_rest.items():

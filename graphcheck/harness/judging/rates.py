@@ -4,6 +4,9 @@ from collections.abc import Callable
 from math import exp, lgamma, log, log1p
 
 CONFIDENCE = 0.95
+ALPHA = 0.001
+"""With what chance, at most, a difference that is no more than chance is taken for one."""
+
 _BISECTIONS = 60
 
 

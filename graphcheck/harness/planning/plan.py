@@ -24,12 +24,21 @@ class Overrides:
 
 @dataclass(frozen=True)
 class PlannedAttempt:
-    """One attempt with all that it needs: `settings` holds every axis of the target, the cell's own included."""
+    """One attempt with all that it needs: `settings` holds every axis of the target, the cell's own included.
+
+    `typed` are those that the command line gives.
+    """
 
     attempt: Attempt
     model: ModelFolder
     suite: LoadedSuite
     settings: dict[str, AxisValue]
+    typed: Mapping[str, AxisValue] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> Mapping[str, AxisValue]:
+        """The settings that were asked for by name, as an axis or on the command line: nothing may change them."""
+        return {**self.typed, **self.attempt.cell.axes}
 
     @property
     def dtype(self) -> str:
@@ -67,6 +76,7 @@ def plan_attempts(
                 model=models[model],
                 suite=suites[suite],
                 settings=shared | cell,
+                typed=overrides.settings,
             )
             for cell in cells
         ]

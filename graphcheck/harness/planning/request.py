@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcheck.harness.planning.file_names import check_file_names
 from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.planning.model_folder import find_model
 from graphcheck.harness.planning.plan import Overrides, PlannedAttempt, plan_attempts
@@ -86,6 +87,7 @@ def make_plan(
     attempts = plan_attempts(loaded, capabilities, overrides)
     _check_backend(request.require_backend, capabilities)
     selected = _selected(attempts, request.select)
+    check_file_names(one.attempt.model_copy(update={"repeat": request.repeats - 1}) for one in selected)
     if request.share_gpus:
         selected = share_devices(selected, capabilities, count_devices)
     for planned in selected:

@@ -1,7 +1,7 @@
 """Owns turning a suite into what a target runs: text into ids, the stop rule into explicit stop ids."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from graphcheck.harness.planning.model_folder import ModelFolder
 from graphcheck.harness.planning.suite_file import LoadedSuite
@@ -60,9 +60,12 @@ def resolve(suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eo
 
 def forced_workload(workload: Workload, golden: Golden) -> Workload:
     """The same workload with the golden's tokens to be fed on in place of the engine's own."""
-    requests = tuple(
-        request.model_copy(update={"forced_ids": golden.prompt(request.id).ids}) for request in workload.requests
-    )
+    return fed_with(workload, {prompt.id: prompt.ids for prompt in golden.prompts})
+
+
+def fed_with(workload: Workload, tokens: Mapping[str, tuple[int, ...]]) -> Workload:
+    """The same workload with `tokens` (prompt id -> output ids) to be fed on in place of the engine's own."""
+    requests = tuple(request.model_copy(update={"forced_ids": tokens[request.id]}) for request in workload.requests)
     return workload.model_copy(update={"requests": requests})
 
 

@@ -1,10 +1,11 @@
 """Owns which cells run with several ranks on one device: those that have too few, if the user allows it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from graphcheck.harness.planning.plan import PlannedAttempt
-from graphcheck.harness.running.devices import devices_needed
+from graphcheck.harness.running.devices import devices_needed, may_share
+from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError, UsageError
 
@@ -17,11 +18,13 @@ def share_devices(
     A cell whose own axes say otherwise is left as it is. No device at all is left to the check of each cell.
 
     Raises:
-        UsageError: the ranks of this target cannot share devices.
+        UsageError: the ranks of this target cannot share devices, or the command line gives another setting for it.
     """
     if not capabilities.sharing:
         rule = f"ranks of target {capabilities.target} cannot share devices"
         raise UsageError("--share-gpus", rule, "leave it out")
+    for planned in attempts:
+        _check_typed(planned.typed, capabilities)
     found: dict[str, int] = {}
 
     def lacks_devices(planned: PlannedAttempt) -> bool:
@@ -33,12 +36,18 @@ def share_devices(
         return False
 
     def shared(planned: PlannedAttempt) -> PlannedAttempt:
-        axes = planned.attempt.cell.axes
-        if any(axes.get(name, value) != value for name, value in capabilities.sharing.items()):
+        if not may_share(capabilities, planned.asked):
             return planned
         return replace(planned, settings=planned.settings | capabilities.sharing)
 
     return [shared(planned) if lacks_devices(planned) else planned for planned in attempts]
+
+
+def _check_typed(typed: Mapping[str, AxisValue], capabilities: Capabilities) -> None:
+    for name, value in capabilities.sharing.items():
+        if name in typed and typed[name] != value:
+            what, rule = f"--set {name}={typed[name]}", f"--share-gpus needs {name}={value}"
+            raise UsageError(what, rule, "leave out one of the two")
 
 
 def _count(count: Callable[[str], int], kind: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TextIO
 
 from graphcheck.harness.golden.store import golden_name, write_golden
 from graphcheck.schema.errors import FileError, RunFolderError
@@ -69,7 +70,7 @@ def _fresh_folder(now: datetime) -> Path:
 
 
 class RunStore:
-    """The open run folder at `path`. One process writes it; every record is on disk when its call returns.
+    """The open run folder at `path`. One process writes it; a record is on disk when its call returns.
 
     Every method raises RunFolderError if the disk is full, or the folder can no longer be written.
     """
@@ -83,16 +84,14 @@ class RunStore:
         with self._writing():
             with partial.open("w", encoding="utf-8") as stream:
                 stream.write(info.model_dump_json(indent=2) + "\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+                _sync(stream)
             partial.replace(self.path / RUN_FILE)
 
     def append(self, record: AttemptStarted | AttemptFinished) -> None:
         """Adds a line to `cells.jsonl`."""
         with self._writing(), (self.path / CELLS_FILE).open("a", encoding="utf-8") as stream:
             stream.write(record.model_dump_json() + "\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+            _sync(stream)
 
     def add_golden(self, golden: Golden) -> None:
         """Keeps the golden that attempts are judged by, so that they can be judged again without it elsewhere."""
@@ -112,7 +111,9 @@ class RunStore:
         with self._writing():
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                with path.open("w", encoding="utf-8") as stream:
+                    stream.write(text)
+                    _sync(stream)
         return name
 
     def attempt_dir(self, key: str) -> Path:
@@ -124,20 +125,27 @@ class RunStore:
 
     @contextmanager
     def steps(self, key: str) -> Iterator[Callable[[Event], None]]:
-        """Yields a function that adds step and finished events to `steps/KEY.jsonl`; others are not kept there."""
+        """Yields a function that adds step and finished events to `steps/KEY.jsonl`; others are not kept there.
+
+        One at a time they would cost a wait for the disk each: all are on it when the context ends.
+        """
         path = self.path / STEPS_DIR / f"{key}.jsonl"
         with self._writing():
             path.parent.mkdir(exist_ok=True)
-        # Closing writes again what could not be written.
-        with self._writing(), path.open("w", encoding="utf-8") as stream:
+            stream = path.open("w", encoding="utf-8")
 
-            def write(event: Event) -> None:
-                if isinstance(event, StepEvent | FinishedEvent):
-                    with self._writing():
-                        stream.write(event.model_dump_json(exclude_none=True) + "\n")
-                        stream.flush()
+        def write(event: Event) -> None:
+            if isinstance(event, StepEvent | FinishedEvent):
+                with self._writing():
+                    stream.write(event.model_dump_json(exclude_none=True) + "\n")
+                    stream.flush()
 
+        try:
             yield write
+        finally:
+            # Closing writes again what could not be written. What else fails in the context is none of the folder's.
+            with self._writing(), stream:
+                _sync(stream)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -145,3 +153,9 @@ class RunStore:
             yield
         except OSError as failure:
             raise RunFolderError(str(self.path), f"can no longer be written ({failure.strerror})", _MAKE_ROOM) from None
+
+
+def _sync(stream: TextIO) -> None:
+    """What was written survives a machine that stops."""
+    stream.flush()
+    os.fsync(stream.fileno())

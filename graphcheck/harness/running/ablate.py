@@ -6,6 +6,7 @@ from datetime import datetime
 
 from graphcheck.harness.judging.findings import RESTORED_REPEAT, ablation_exit_code, is_usable
 from graphcheck.harness.planning.delays import parse_delays
+from graphcheck.harness.planning.file_names import check_file_names
 from graphcheck.harness.planning.prepare import Ready, Unready, prepare
 from graphcheck.harness.planning.request import Plan, RunRequest, make_plan
 from graphcheck.harness.records.run_folder import load_run
@@ -59,7 +60,9 @@ def plan_ablation(request: AblateRequest, surroundings: Surroundings) -> Ablatio
     trials = list(_trials(ablation, prepared))
     # Where nothing is switched off, nothing needs to be put back.
     rest = [*trials, *_intact(ablation, prepared, repeat=RESTORED_REPEAT)] if trials else []
-    return AblationPlan(plan, prepared, ablation, list(_intact(ablation, prepared, repeat=0)), rest)
+    baseline = list(_intact(ablation, prepared, repeat=0))
+    check_file_names(one.planned.attempt for one in (*baseline, *rest))
+    return AblationPlan(plan, prepared, ablation, baseline, rest)
 
 
 def ablate(

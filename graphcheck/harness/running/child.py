@@ -24,7 +24,8 @@ def ask(command: Sequence[str], seconds: float, environment: Mapping[str, str] |
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             env=environment,
         )
     except OSError as failure:
@@ -32,12 +33,19 @@ def ask(command: Sequence[str], seconds: float, environment: Mapping[str, str] |
     try:
         text, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        # Inside a driver that hangs not even this kills it: then it is left behind.
-        with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_LAST_WORDS_SECONDS)
+        _end(process)
         return Answer(problem=f"{command[0]} gave no answer within {seconds:g} s")
+    except BaseException:
+        _end(process)
+        raise
     if process.returncode:
         last_line = (errors.strip().splitlines() or ["no output"])[-1]
         return Answer(problem=f"{command[0]} failed with status {process.returncode}: {last_line}")
     return Answer(text)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kills it. Inside a driver that hangs not even this does: then it is left behind."""
+    process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=_LAST_WORDS_SECONDS)

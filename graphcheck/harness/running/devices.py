@@ -17,14 +17,18 @@ class DeviceCheck:
         self._capabilities, self._count = capabilities, count
         self._found: dict[str, tuple[int, str]] = {}
 
-    def lack(self, settings: Mapping[str, AxisValue]) -> str | None:
-        """What a cell with these settings lacks, or None. Ranks that share devices need one in all."""
+    def lack(self, settings: Mapping[str, AxisValue], asked: Mapping[str, AxisValue] | None = None) -> str | None:
+        """What a cell with these settings lacks, or None. Ranks that share devices need one in all.
+
+        `asked` are those settings that sharing may not change; where they are given, and it need not, it is proposed.
+        """
         for kind, ranks in devices_needed(self._capabilities, settings).items():
             needed = min(ranks, 1) if is_shared(self._capabilities, settings) else ranks
             found, why_none = self._find(kind)
             if found < needed:
                 lack = f"needs {needed} {kind} device{'s' * (needed > 1)}, found {found}{why_none}"
-                return f"{lack}; --share-gpus would run it" if found and self._capabilities.sharing else lack
+                helps = found and asked is not None and may_share(self._capabilities, asked)
+                return f"{lack}; --share-gpus would run it" if helps else lack
         return None
 
     def _find(self, kind: str) -> tuple[int, str]:
@@ -40,6 +44,12 @@ class DeviceCheck:
 def is_shared(capabilities: Capabilities, settings: Mapping[str, AxisValue]) -> bool:
     """True if the ranks of a cell with these settings may share devices."""
     return bool(capabilities.sharing) and capabilities.sharing.items() <= settings.items()
+
+
+def may_share(capabilities: Capabilities, asked: Mapping[str, AxisValue]) -> bool:
+    """True if the ranks of a cell can share devices without a change of what is `asked` of its settings."""
+    sharing = capabilities.sharing
+    return bool(sharing) and all(asked.get(name, value) == value for name, value in sharing.items())
 
 
 def devices_needed(capabilities: Capabilities, settings: Mapping[str, AxisValue]) -> dict[str, int]:

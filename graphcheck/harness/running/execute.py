@@ -46,7 +46,8 @@ class Execution:
         Raises:
             ProvenanceError: its ranks ran other code than ranks before; its verdict is on record.
         """
-        lack = self._devices.lack(one.planned.settings) or self._memory.held(one.planned.settings)
+        planned = one.planned
+        lack = self._devices.lack(planned.settings, planned.asked) or self._memory.held(planned.settings)
         if lack is None and isinstance(one, Ready):
             ran = self._attempter.run(one)
             self._code.check()
@@ -57,7 +58,7 @@ class Execution:
         else:
             assert isinstance(one, Unready)
             verdict, reason, facts = one.verdict, one.reason, AttemptFacts()
-        key = one.planned.attempt.key
+        key = planned.attempt.key
         finished = AttemptFinished(key=key, verdict=verdict, reason=reason, facts=facts, at=timestamp())
         self._record(finished)
         return finished

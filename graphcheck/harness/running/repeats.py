@@ -15,9 +15,26 @@ _JUDGED_BY_TOKENS = _ORDER[_ORDER.index(Verdict.TOKENS) :]
 def settle(runs: Sequence[AttemptFinished]) -> AttemptFinished:
     """The run that speaks for its cell, with the cell's verdict; all `runs` are of one cell, in order.
 
-    The gravest run speaks where one hung, crashed or did not run at all. Else, where tokens differ from run to run, the
-    cell is FLAKY, and the first run speaks that is apart from the others: a red one from green ones, or one whose
-    tokens are not the commonest. A cell that is wrong in the same way each time is no more than wrong.
+    A skipped run takes nothing from what the others showed, but a cell is green only if all of them ran: one that hung
+    may have kept the GPU that the next one needed.
+    """
+    ran = [run for run in runs if run.verdict is not Verdict.SKIPPED]
+    skipped = [run for run in runs if run.verdict is Verdict.SKIPPED]
+    speaks = _agreed(ran) if ran else None
+    if speaks is None or (skipped and speaks.verdict.is_green):
+        return skipped[0]
+    if not skipped:
+        return speaks
+    reason = f"{speaks.reason}; {len(skipped)} of its {len(runs)} runs were skipped"
+    return speaks.model_copy(update={"reason": reason})
+
+
+def _agreed(runs: Sequence[AttemptFinished]) -> AttemptFinished:
+    """What `runs`, none of them skipped, add up to.
+
+    The gravest speaks where one hung, crashed or could not start. Else, where tokens differ from run to run, the cell
+    is FLAKY, and the first run speaks that is apart from the others: a red one from green ones, or one whose tokens
+    are not the commonest. A cell that is wrong in the same way each time is no more than wrong.
     """
     gravest = min(runs, key=lambda run: _ORDER.index(run.verdict))
     if len(runs) == 1:

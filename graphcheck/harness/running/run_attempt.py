@@ -48,6 +48,8 @@ class Attempter:
         events, facts = self._observe(ready, started)
         finished = self._judge(ready, started, events, facts, None)
         if self.plan.capabilities.gives_forced and _wants_forced_pass(finished):
+            # What is known by now must outlive whatever ends the forced pass; nobody is told before that has ended.
+            self.store.append(_without_forced_pass(finished))
             finished = self._judge(ready, started, events, facts, self.forced_pass(ready))
         self.record(finished)
         return finished
@@ -94,9 +96,10 @@ class Attempter:
 
             try:
                 session = self.plan.target.start(launch, ready.workload, self.store.attempt_dir(started.key))
-                facts = supervise(session, limits, on_event, self.clock, on_look)
             except (TargetError, OSError) as error:  # out of disk, of processes, of open files
                 facts = AttemptFacts(errors=(_as_event(error),))
+            else:
+                facts = supervise(session, limits, on_event, self.clock, on_look)
         return events, facts.model_copy(update={"leaked": self.memory.left(started), "loaded": loaded})
 
     def _judge(
@@ -136,6 +139,11 @@ def _wants_forced_pass(finished: AttemptFinished) -> bool:
         return True
     stall = finished.facts.stall
     return finished.verdict is Verdict.HANG and stall is not None and stall.phase in STEPPING
+
+
+def _without_forced_pass(finished: AttemptFinished) -> AttemptFinished:
+    """What stays on record if the forced pass never ends."""
+    return finished.model_copy(update={"reason": f"{finished.reason}; its forced pass did not end"})
 
 
 def _as_event(error: TargetError | OSError) -> ErrorEvent:

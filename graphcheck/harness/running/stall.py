@@ -124,8 +124,9 @@ class Watch:
 
     @property
     def place(self) -> tuple[Phase, int]:
-        """Phase and step of the busy rank that is furthest behind."""
-        behind = min(self.busy, key=lambda rank: (_BEHIND[self._ranks[rank].phase], self._ranks[rank].step))
+        """Phase and step of the busy rank that is furthest behind; of any if none is busy."""
+        ranks = self.busy or range(len(self._ranks))
+        behind = min(ranks, key=lambda rank: (_BEHIND[self._ranks[rank].phase], self._ranks[rank].step))
         return self.phase(behind), self._ranks[behind].step
 
     @property

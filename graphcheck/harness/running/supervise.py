@@ -4,16 +4,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
-from graphcheck.harness.judging.death import EARLY_EXIT, is_bad, with_consequences
+from graphcheck.harness.judging.death import EARLY_EXIT, SESSION_LOST, is_bad, with_consequences
 from graphcheck.harness.running.limits import Limits
 from graphcheck.harness.running.stacks import moved
 from graphcheck.harness.running.stall import Watch
+from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, Phase, PhaseEvent
 from graphcheck.schema.evidence import Evidence
 from graphcheck.schema.run import AttemptFacts, Stall
 from graphcheck.targets.base import Session
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,41 +61,45 @@ class _Supervision:
         self._log: list[ErrorEvent | ExitEvent] = []
         self._evidence: dict[int, Evidence] = {}
         self._phases: list[PhaseEvent] = []
-        self._released = False
-        self._died_at: float | None = None
+        self._released = self._has_died = False
+        self._grace = limits.after_death
         self._next_look = self._began
 
     def run(self) -> AttemptFacts:
-        stall = None
-        while stall is None and not self._is_over():
-            self._poll(self._limits.poll)
-            if self._died_at is None:
-                self._release_when_finished()
-                stall = self._stall()
+        stall: Stall | None = None
+        lost: tuple[ErrorEvent, ...] = ()
+        try:
+            while stall is None and not self._watch.all_exited and self._grace >= 0:
+                self._poll(self._limits.poll)
+                if not self._has_died:
+                    self._release_when_finished()
+                    stall = self._stall()
+        except _SessionLost as failure:
+            lost = (self._describe(failure.error),)
         return AttemptFacts(
             num_ranks=self._session.num_ranks,
             exits=tuple(event for event in self._log if isinstance(event, ExitEvent)),
-            errors=with_consequences(self._log),
+            errors=(*with_consequences(self._log), *lost),
             evidence=self._evidence,
             stall=stall,
             seconds=_phase_seconds(self._phases) | {"wall": self._clock.now() - self._began},
         )
 
-    def _is_over(self) -> bool:
-        if self._watch.all_exited:
-            return True
-        return self._died_at is not None and self._clock.now() - self._died_at > self._limits.after_death
-
     def _poll(self, timeout: float) -> None:
-        events = self._session.events(timeout)
+        events = self._ask(lambda: self._session.events(timeout))
         now = self._clock.now()
-        if now - self._polled > self._limits.late_poll:
-            # Whatever held the supervisor up may have held the ranks up too: it cannot know that they stood still.
+        seconds = now - self._polled
+        if seconds > self._limits.late_poll:
+            # Whatever held the supervisor up may have held the ranks up too: it cannot know that they stood still, nor
+            # that the peers of a dead one had so long to speak.
             self._watch.restart(now)
+            seconds = self._limits.poll
+        if self._has_died:
+            self._grace -= seconds
         self._polled = now
         for event in events:
             self._take(event, now)
-        self._watch.see_journals(self._session.journals(), now)
+        self._watch.see_journals(self._ask(self._session.journals), now)
         if self._watch.busy:
             self._on_look(*self._watch.place)
 
@@ -105,12 +112,11 @@ class _Supervision:
             self._evidence[event.rank] = event.evidence
         elif isinstance(event, ErrorEvent):
             self._log.append(event)
-            if event.kind != "request":
-                self._end_after_grace(now)
+            self._has_died |= event.kind != "request"
         elif isinstance(event, ExitEvent):
-            self._take_exit(event, now)
+            self._take_exit(event)
 
-    def _take_exit(self, event: ExitEvent, now: float) -> None:
+    def _take_exit(self, event: ExitEvent) -> None:
         early = not self._watch.finished(event.rank)
         if early and not is_bad(event):
             self._log.append(
@@ -123,17 +129,13 @@ class _Supervision:
                 )
             )
         self._log.append(event)
-        if early or is_bad(event):
-            self._end_after_grace(now)
-
-    def _end_after_grace(self, now: float) -> None:
-        self._died_at = now if self._died_at is None else self._died_at
+        self._has_died |= early or is_bad(event)
 
     def _release_when_finished(self) -> None:
         if self._watch.all_finished and not self._released:
             self._released = True
             self._watch.release(self._clock.now())
-            self._session.release()
+            self._ask(self._session.release)
 
     def _stall(self) -> Stall | None:
         now = self._clock.now()
@@ -143,18 +145,18 @@ class _Supervision:
             return self._look_twice() if now >= self._next_look else None
         # What has not moved for half its limit may be about to hang: that is for the limit to say.
         if self._watch.stepless(now) > self._watch.ceiling and self._watch.still(now) < self._watch.limit / 2:
-            return self._give_up("timeout", "moved but ended no step", self._watch.stepless(now), self._session.dump())
+            return self._give_up("timeout", "moved but ended no step", self._watch.stepless(now), self._dump())
         return None
 
     def _look_twice(self) -> Stall | None:
         """At the limit: a hang if the stacks stand still too, a time-out if they have moved up to the ceiling."""
-        first = self._session.dump()
+        first = self._dump()
         self._clock.sleep(self._limits.between_dumps)
-        second = self._session.dump()
+        second = self._dump()
         self._polled = self._clock.now()
         self._poll(0.0)
         still = self._watch.still(self._polled)
-        if self._died_at is not None or not self._watch.busy or still < self._watch.limit:
+        if self._has_died or not self._watch.busy or still < self._watch.limit:
             return None
         if not moved(self._watch.busy, first, second):
             return self._give_up("hang", "stood still", still, second)
@@ -174,10 +176,44 @@ class _Supervision:
             step=step,
             limit_seconds=limit,
             stalled_seconds=seconds,
-            journals=tuple(self._session.journals()),
+            journals=tuple(self._ask(self._session.journals)),
             stacks=dict(stacks),
             reason=f"{ranks} {what} for {seconds:.2f} s in {phase}, step {step} (limit {limit:g} s)",
         )
+
+    def _dump(self) -> Mapping[int, str]:
+        return self._ask(self._session.dump)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """What the session answers.
+
+        Raises:
+            _SessionLost: it cannot; an error of those who listen to the supervisor is no such thing.
+        """
+        try:
+            return question()
+        except (TargetError, OSError) as error:  # out of open files, of memory; a pipe that broke
+            raise _SessionLost(error) from error
+
+    def _describe(self, error: TargetError | OSError) -> ErrorEvent:
+        """No rank's own error: it is put down to the first, in the place of the one furthest behind."""
+        phase, step = self._watch.place
+        return ErrorEvent(
+            rank=0,
+            kind="crash",
+            error=SESSION_LOST,
+            message=f"at step {step}: {type(error).__name__}: {error}",
+            phase=phase,
+            consequence=self._has_died,
+        )
+
+
+class _SessionLost(Exception):
+    """The supervisor can no longer follow its ranks."""
+
+    def __init__(self, error: TargetError | OSError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def _phase_seconds(events: Iterable[PhaseEvent]) -> dict[str, float]:
