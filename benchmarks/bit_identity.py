@@ -3,35 +3,47 @@
 graphcheck run matrix NAME --set logits=digest --run-dir DIR && python benchmarks/bit_identity.py DIR
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 from graphcheck.harness.records.run_folder import Run, load_run
+from graphcheck.report.words import counted
+from graphcheck.schema.errors import GraphcheckError
+from graphcheck.schema.exit_codes import ExitCode
 
 
-def distinct_logits(run: Run) -> dict[tuple[str, int, int], set[str]]:
-    """(prompt, pass, output index) -> the sha256 of its logits in every cell and on every rank."""
-    found: dict[tuple[str, int, int], set[str]] = defaultdict(set)
+def logits_of(run: Run) -> dict[tuple[str, int, int], dict[tuple[str, int], str]]:
+    """(prompt, pass, output index) -> (cell, rank) -> the sha256 of its logits there; empty if no step tells."""
+    found: dict[tuple[str, int, int], dict[tuple[str, int], str]] = defaultdict(dict)
     for attempt in run.attempts:
-        for step in run.steps(attempt.started.key):
-            for request, index, sha in zip(step.requests, step.index, step.logits_sha or (), strict=True):
-                found[request, step.run, index].add(sha)
+        key = attempt.started.key
+        for step in run.steps(key):
+            if step.logits_sha is not None:
+                for request, index, sha in zip(step.requests, step.index, step.logits_sha, strict=True):
+                    found[request, step.run, index][key, step.rank] = sha
     return found
 
 
 def main() -> int:
-    """Prints one line; exit 1 if any row of logits has two versions, 5 if none was recorded."""
-    run = load_run(Path(sys.argv[1]))
-    logits = distinct_logits(run)
+    """Prints one line; exit 1 if a row of logits has two versions, 5 if none was recorded, 2 if there is no run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="DIR", help="the folder of a run")
+    try:
+        run = load_run(parser.parse_args().run)
+        logits = logits_of(run)
+    except GraphcheckError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return error.exit_code
     if not logits:
         print("no logits were recorded; run the matrix with --set logits=digest")
-        return 5
-    split = {row for row, shas in logits.items() if len(shas) > 1}
-    ranks = sum(attempt.finished.facts.num_ranks for attempt in run.attempts if attempt.finished)
-    same = f"{len(logits) - len(split)}/{len(logits)} rows of logits"
-    print(f"{same} bit-identical over {len(run.attempts)} cells, {ranks} ranks")
-    return 1 if split else 0
+        return ExitCode.VACUOUS
+    num_same = sum(len(set(by_rank.values())) == 1 for by_rank in logits.values())
+    ranks = {rank for by_rank in logits.values() for rank in by_rank}
+    where = f"{counted(len({cell for cell, _ in ranks}), 'cell')}, {counted(len(ranks), 'rank')}"
+    print(f"{num_same}/{len(logits)} rows of logits bit-identical over {where}")
+    return ExitCode.PASS if num_same == len(logits) else ExitCode.TOKENS
 
 
 if __name__ == "__main__":

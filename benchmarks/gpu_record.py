@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcheck.harness.planning.model_folder import find_model
-from graphcheck.harness.running.devices import count_devices
+from graphcheck.harness.files.model_folder import find_model
+from graphcheck.harness.machine.devices import count_devices
 from graphcheck.schema.errors import ModelError
 from graphcheck.schema.exit_codes import ExitCode
 

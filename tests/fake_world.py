@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphcheck.harness.golden.store import write_golden
-from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.files.golden_store import write_golden
+from graphcheck.harness.files.model_folder import open_model
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.harness.planning.request import RunRequest
-from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_matrix import run_matrix

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphcheck.harness.files.golden_store import read_golden, write_golden
 from graphcheck.harness.golden.calibrate import Calibrated, calibrate
-from graphcheck.harness.golden.store import read_golden, write_golden
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.golden import GoldenStep
 from tests.fake_world import FakeWorld

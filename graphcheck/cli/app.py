@@ -46,7 +46,8 @@ Model = Annotated[
 ]
 Select = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="only cells like `tp=2 and graph=on`")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell; repeatable")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell (see `list settings`); repeatable"),
 ]
 Audit = Annotated[bool, typer.Option("--audit", help="check the replay contract around every replay, capture twice")]
 RunDir = Annotated[
@@ -78,6 +79,7 @@ class Kind(StrEnum):
     MODELS = "models"
     TARGETS = "targets"
     FIXES = "fixes"
+    SETTINGS = "settings"
 
 
 def _version(wanted: bool) -> None:
@@ -236,7 +238,7 @@ def doctor(
 ) -> None:
     """Show this machine, which cells of a matrix it can run, and why not the others. Runs nothing."""
     from graphcheck.harness.doctor import diagnose
-    from graphcheck.harness.running.inventory import take_inventory
+    from graphcheck.harness.machine.inventory import take_inventory
     from graphcheck.report.doctor import print_diagnosis
     from graphcheck.report.terminal import Terminal
 
@@ -266,6 +268,7 @@ def add(
 def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     """List what there is to choose from."""
     from graphcheck.harness.catalogue import catalogue
+    from graphcheck.report.settings import list_settings
 
-    for name, description in catalogue(kind):
+    for name, description in list_settings() if kind is Kind.SETTINGS else catalogue(kind):
         typer.echo(f"{name:20} {description}".rstrip())

@@ -1,12 +1,13 @@
 """Owns what the engine needs to know of a checkpoint's `config.json`, and refuses what it does not implement."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphcheck.engine.errors import CheckpointError
-from graphcheck.engine.rope import RopeScaling, read_rope_scaling
+from graphcheck.engine.rope import RopeScaling
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ FAMILIES: dict[str, Family] = {
     "Qwen3ForCausalLM": Family(qk_norm=True),
 }
 """Architecture name in `config.json` -> family."""
+
+_ROPE_THETA = 10000.0
+"""Of a config that names none (Su et al. 2021, arXiv:2104.09864)."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +62,23 @@ def read_config(folder: Path) -> DecoderConfig:
     """Reads `folder/config.json`.
 
     Raises:
-        CheckpointError: no such file, an architecture or a feature that the engine does not implement.
+        CheckpointError: no such file, a value that cannot be, an architecture or a feature that the engine does not
+            implement.
     """
     path = folder / "config.json"
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable config ({error}); give a checkpoint folder") from None
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path}: not a readable config (no JSON object); give a checkpoint folder")
     architectures = config.get("architectures")
     family = next((family for name, family in FAMILIES.items() if architectures == [name]), None)
     if family is None:
         raise CheckpointError(
             f"{path}: architectures = {architectures}: not implemented; the engine runs {', '.join(FAMILIES)}"
         )
-    try:
-        return _parse(path, config, family)
-    except KeyError as error:
-        raise CheckpointError(f"{path}: {error.args[0]} is missing; complete the config") from None
+    return _parse(path, config, family)
 
 
 def _parse(path: Path, config: dict[str, Any], family: Family) -> DecoderConfig:
@@ -83,7 +87,7 @@ def _parse(path: Path, config: dict[str, Any], family: Family) -> DecoderConfig:
     hidden_size = _count(path, config, "hidden_size")
     if num_heads % num_kv_heads:
         raise CheckpointError(f"{path}: {num_heads} query heads do not divide into {num_kv_heads} KV heads; mend it")
-    rope = config.get("rope_parameters") or {}
+    rope = _section(path, config, "rope_parameters")
     parsed = DecoderConfig(
         family=family,
         num_layers=_count(path, config, "num_hidden_layers"),
@@ -93,9 +97,9 @@ def _parse(path: Path, config: dict[str, Any], family: Family) -> DecoderConfig:
         head_dim=_count(path, config, "head_dim", hidden_size // num_heads),
         intermediate_size=_count(path, config, "intermediate_size"),
         vocab_size=_count(path, config, "vocab_size"),
-        rms_norm_eps=config["rms_norm_eps"],
-        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
-        rope_scaling=read_rope_scaling(path, rope or config.get("rope_scaling") or {}),
+        rms_norm_eps=_number(path, config, "rms_norm_eps"),
+        rope_theta=_number(path, rope, "rope_theta", _number(path, config, "rope_theta", _ROPE_THETA)),
+        rope_scaling=_rope_scaling(path, rope or _section(path, config, "rope_scaling")),
         max_positions=_count(path, config, "max_position_embeddings"),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
     )
@@ -112,8 +116,47 @@ def _count(path: Path, config: dict[str, Any], key: str, default: int | None = N
     return value
 
 
+def _number(path: Path, config: dict[str, Any], key: str, default: float | None = None) -> float:
+    """A factor; `default` where the config has none, or null."""
+    value = config.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise CheckpointError(f"{path}: {key} = {value!r}: a factor is a positive number; complete the config")
+    return float(value)
+
+
+def _section(path: Path, config: dict[str, Any], key: str) -> dict[str, Any]:
+    """An object within the config; empty where it has none, or null."""
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: {key} = {value!r}: settings are an object of names and values; mend it")
+    return value
+
+
+def _rope_scaling(path: Path, rope: dict[str, Any]) -> RopeScaling | None:
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type == "default":
+        return None
+    if rope_type == "linear":
+        return RopeScaling("linear", _number(path, rope, "factor"))
+    if rope_type == "llama3":
+        return RopeScaling(
+            "llama3",
+            _number(path, rope, "factor"),
+            _number(path, rope, "low_freq_factor"),
+            _number(path, rope, "high_freq_factor"),
+            _count(path, rope, "original_max_position_embeddings"),
+        )
+    raise CheckpointError(
+        f"{path}: rope_type = {rope_type} is not implemented; the engine runs default, linear, llama3"
+    )
+
+
 def _refuse_unsupported(path: Path, config: dict[str, Any], parsed: DecoderConfig) -> None:
-    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    is_windowed = config.get("use_sliding_window", True) and config.get("sliding_window") is not None
+    window = _count(path, config, "sliding_window") if is_windowed else None
     refused = {
         "attention_bias": bool(config.get("attention_bias")),
         "mlp_bias": bool(config.get("mlp_bias")),

@@ -4,6 +4,7 @@ What attention may read and then mask is poisoned with a large finite value, wha
 read that the contract forbids shows in the logits even where fresh memory would have hidden it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,17 +12,18 @@ import torch
 from graphcheck.engine.batch import HostBatch
 from graphcheck.engine.blocks import DUMMY_PAGE
 from graphcheck.engine.contract import INPUTS
-from graphcheck.engine.graphs.base import LAUNCH, WAIT, Graph
+from graphcheck.engine.graphs.base import LAUNCH, WAIT, Graph, GraphKey
+from graphcheck.engine.graphs.trace import TracedOp, compare
 from graphcheck.engine.kv_cache import KVCache
 from graphcheck.engine.step_io import StepInputs
 
 _MASKED_POISON = 1e4
-_MAX_FINDINGS = 20
+_MAX_BREACHES = 20
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One breach: the clause, the buffer (or op), what was seen. `replay` counts from 1; 0 is capture."""
+class Breach:
+    """A broken clause of the contract: the buffer (or op), what was seen. `replay` counts from 1; 0 is capture."""
 
     clause: str
     buffer: str
@@ -30,7 +32,7 @@ class Finding:
 
 
 class Auditor:
-    """Watches one rank's runner. Findings are kept in order, the first `_MAX_FINDINGS` of each clause.
+    """Watches one rank's runner. Breaches are kept in order, the first `_MAX_BREACHES` of each clause.
 
     One clause must not crowd out another: what froze at capture is found before any buffer is looked at.
     """
@@ -42,21 +44,22 @@ class Auditor:
         self._expected_kv: tuple[torch.Tensor, torch.Tensor] | None = None
         self._written: torch.Tensor | None = None
         self._forbidden: torch.Tensor | None = None
-        self.findings: list[Finding] = []
+        self.breaches: list[Breach] = []
 
-    def captured(self, graph: Graph, inputs: StepInputs) -> None:
-        """Remembers where the captured buffers lie; checks that no collective is used before it is waited for."""
+    def captured(self, key: GraphKey, graph: Graph, twin: Graph, inputs: StepInputs) -> None:
+        """Remembers where the captured buffers lie; checks what the capture shows by itself, and with its twin.
+
+        By itself: no collective is used before it is waited for. Against `twin`, the same step captured with other
+        contents: what differs was frozen by the host.
+        """
+        # Without a trace nothing would be found, and a broken graph would look clean.
+        assert graph.trace is not None
+        assert twin.trace is not None
         self._addresses = {spec.name: getattr(inputs, spec.name).data_ptr() for spec in INPUTS}
-        labels = graph.labels or []
-        for place, label in enumerate(labels):
-            verb, _, site = label.partition(" ")
-            if verb == LAUNCH and f"{WAIT} {site}" not in labels[place : place + 2]:
-                self.found("visibility", site, "what comes next in the graph does not wait for it")
-
-    def found(self, clause: str, buffer: str, detail: str) -> None:
-        """Records a breach."""
-        if sum(finding.clause == clause for finding in self.findings) < _MAX_FINDINGS:
-            self.findings.append(Finding(clause, buffer, detail, self._replay))
+        for site in _unwaited(graph.trace):
+            self._found("visibility", site, "what comes next in the graph does not wait for it")
+        for frozen in compare(graph.trace, twin.trace):
+            self._found("residency", frozen.op, f"FROZEN in {key}: {frozen}")
 
     def before_replay(self, graph: Graph, inputs: StepInputs, padded: HostBatch, live: int) -> None:
         """Checks identity, contents and tail of every input; poisons; remembers the KV cache.
@@ -67,12 +70,12 @@ class Auditor:
         for spec in INPUTS:
             buffer: torch.Tensor = getattr(inputs, spec.name)
             if buffer.data_ptr() != self._addresses[spec.name]:
-                self.found("identity", spec.name, "lies at another address than at capture")
+                self._found("identity", spec.name, "lies at another address than at capture")
             wanted = torch.from_numpy(getattr(padded, spec.name)).to(buffer.device)
             for clause, rows in (("contents", slice(0, live)), ("tail", slice(live, padded.rows))):
                 held = buffer[rows]
                 if not torch.equal(held, wanted[rows]):
-                    self.found(clause, spec.name, _first_difference(held, wanted[rows], rows.start))
+                    self._found(clause, spec.name, _first_difference(held, wanted[rows], rows.start))
         graph.poison()
         self._poison_kv(padded, live)
 
@@ -89,10 +92,14 @@ class Auditor:
             changed = (~same).flatten(3).any(-1).any(0).any(0) & ~self._written
             if changed.any():
                 slot = int(changed.nonzero()[0])
-                self.found("tail", f"kv_cache.{name}", f"slot {slot} changed, which no live lane may write")
+                self._found("tail", f"kv_cache.{name}", f"slot {slot} changed, which no live lane may write")
         for tensor in self._slots():
             tensor[:, :, self._forbidden] = _MASKED_POISON
         self._expected_kv = self._written = self._forbidden = None
+
+    def _found(self, clause: str, buffer: str, detail: str) -> None:
+        if sum(breach.clause == clause for breach in self.breaches) < _MAX_BREACHES:
+            self.breaches.append(Breach(clause, buffer, detail, self._replay))
 
     def _poison_kv(self, padded: HostBatch, live: int) -> None:
         size, (keys, values) = self._kv_cache.page_size, self._slots()
@@ -120,6 +127,15 @@ class Auditor:
     def _slots(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values as [layers, shards, slots, kv_heads, head_dim], in place."""
         return self._kv_cache.keys.flatten(2, 3), self._kv_cache.values.flatten(2, 3)
+
+
+def _unwaited(trace: list[TracedOp]) -> Iterator[str]:
+    """Sites of the collectives whose launch something else follows than their wait."""
+    ops = [op.op for op in trace]
+    for place, op in enumerate(ops):
+        verb, _, site = op.partition(" ")
+        if verb == LAUNCH and f"{WAIT} {site}" not in ops[place : place + 2]:
+            yield site
 
 
 def _first_difference(held: torch.Tensor, wanted: torch.Tensor, first_lane: int) -> str:

@@ -51,7 +51,7 @@ class HostBatch:
 def decode_batch(sequences: Seq[Sequence], *, page_size: int, max_blocks: int) -> HostBatch:
     """The decode step in which each sequence feeds its last token, at position num_tokens - 1."""
     positions = [sequence.num_tokens - 1 for sequence in sequences]
-    block_tables = np.zeros((len(sequences), max_blocks), np.int32)
+    block_tables = np.full((len(sequences), max_blocks), DUMMY_PAGE, np.int32)
     for row, sequence in enumerate(sequences):
         block_tables[row, : len(sequence.block_table)] = sequence.block_table
     forced = [sequence.next_forced for sequence in sequences]
@@ -78,15 +78,22 @@ def dummy_batch(rows: int, *, max_blocks: int) -> HostBatch:
 
 
 def twin_batch(rows: int, *, page_size: int, max_blocks: int) -> HostBatch:
-    """Spare lanes with other contents than `dummy_batch`: the last slot of the dummy page, at its length."""
+    """Spare lanes that hold other contents than `dummy_batch` in every input, for the second capture of a bucket.
+
+    They write the last slot of the dummy page and read the page behind it, which every KV cache has and which no
+    sequence holds while graphs are captured.
+    """
     batch = dummy_batch(rows, max_blocks=max_blocks)
     offset = np.full(rows, page_size - 1, np.int32)
     return replace(
         batch,
         token_ids=batch.token_ids + 1,
+        force_mask=~batch.force_mask,
+        forced_ids=batch.forced_ids + 1,
         positions=offset,
         seq_lens=offset + 1,
         slot_mapping=DUMMY_PAGE * page_size + offset,
+        block_tables=batch.block_tables + 1,
     )
 
 

@@ -99,6 +99,10 @@ class EngineConfig:
         """Rows of the decode buffers: enough for every lane and for the largest bucket."""
         return max(self.lanes, self.buckets[-1])
 
+    def bucket_for(self, rows: int) -> int | None:
+        """The smallest bucket that holds a decode batch of `rows` lanes, or None if none does."""
+        return next((bucket for bucket in self.buckets if bucket >= rows), None)
+
     @property
     def max_blocks(self) -> int:
         """Columns of a block table: pages of one sequence at full context."""

@@ -34,8 +34,8 @@ class BufferSpec:
     owner: Literal["ids", "metadata", "step"]
 
 
-# A spare lane reads one slot of the dummy page and writes the same one.
-_DUMMY_SLOT = DUMMY_PAGE
+# The first slot of the dummy page, which every spare lane reads and writes.
+_DUMMY_SLOT = 0
 
 INPUTS: tuple[BufferSpec, ...] = (
     BufferSpec("token_ids", "int32", ("lanes",), 0, "ids"),

@@ -21,15 +21,15 @@ class Device(Protocol):
     torch_device: torch.device
 
     def make_graphs(self, *, trace: bool) -> GraphBackend:
-        """The device's graph backend; `trace` asks for what twin capture compares, where the backend can tell."""
+        """The device's graph backend; `trace` asks it for the trace of every graph, which an audit needs."""
         ...
 
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
         """Copies host values into a device buffer of the same shape, in place, ordered before later device work."""
         ...
 
-    def wait(self) -> None:
-        """Returns when all device work is done: a declared wait."""
+    def wait_for_device(self) -> None:
+        """Returns when all device work is done: a declared wait, by its own name so that a stack shows it."""
         ...
 
     def register(self, memory: torch.Tensor) -> torch.Tensor:
@@ -61,7 +61,7 @@ class CpuDevice:
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
         buffer.copy_(torch.from_numpy(values))
 
-    def wait(self) -> None:
+    def wait_for_device(self) -> None:
         return None
 
     def register(self, memory: torch.Tensor) -> torch.Tensor:
@@ -89,14 +89,13 @@ class CudaDevice:
         self.gpu: str | None = f"GPU-{properties.uuid}"
 
     def make_graphs(self, *, trace: bool) -> GraphBackend:
-        return CudaGraphBackend(self.torch_device)
+        return CudaGraphBackend(self.torch_device, trace=trace)
 
     def upload(self, buffer: torch.Tensor, values: np.ndarray) -> None:
-        # The step's results are read before the next upload, so a pinned block is never refilled while in use;
-        # the caching host allocator reuses it only after the copy.
+        # The caching host allocator reuses a pinned block only after the copy from it is done.
         buffer.copy_(torch.from_numpy(values).pin_memory(), non_blocking=True)
 
-    def wait(self) -> None:
+    def wait_for_device(self) -> None:
         torch.cuda.current_stream().synchronize()
 
     def register(self, memory: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from graphcheck.engine.events import Counters, FinishReport, StepReport
 from graphcheck.engine.graph_runner import GraphRunner, RunnerCounters
 from graphcheck.engine.graph_support import fallback_reason
 from graphcheck.engine.graphs.base import GraphBackend, NoGraphs
-from graphcheck.engine.hooks import HookChain, Hooks
+from graphcheck.engine.hooks import HookChain
 from graphcheck.engine.journal import JournalWriter
 from graphcheck.engine.request import Request
 from graphcheck.engine.scheduler import Scheduler, Step
@@ -60,7 +60,6 @@ class Engine:
         rank: int,
         device: Device,
         journal: JournalWriter,
-        hooks: Sequence[Hooks] = (),
     ) -> None:
         self.config = config
         self._folder, self._device, self._journal = folder, device, journal
@@ -76,7 +75,6 @@ class Engine:
             hooks=HookChain(
                 *([DelayHooks(config.delays, self._backend, device)] if config.delays else []),
                 *([Breadcrumbs(journal, device)] if config.breadcrumbs else []),
-                *hooks,
             ),
         )
         self._runner: GraphRunner | None = None
@@ -125,8 +123,7 @@ class Engine:
             backend=self._backend,
             program=self._parts.program,
             buffers=self._parts.buffers,
-            buckets=self.config.buckets,
-            page_size=self.config.page_size,
+            config=self.config,
             device=self._device,
             sites=self._context.sites,
             mirror=self._context.mirror,
@@ -167,7 +164,7 @@ class Engine:
             fallbacks=dict(self._fallbacks),
             collectives=self._parts.collectives.num_launched,
             sites=self._context.sites.counts(),
-            findings=tuple(self._auditor.findings) if self._auditor else None,
+            breaches=tuple(self._auditor.breaches) if self._auditor else None,
         )
 
     def close(self) -> None:
@@ -177,12 +174,13 @@ class Engine:
 
     def _check_vocabulary(self, request: Request) -> None:
         vocab_size = self._parts.vocab_size
-        outside = [token for token in request.prompt_ids if not 0 <= token < vocab_size]
+        token_ids = (*request.prompt_ids, *(request.forced_ids or ()))
+        outside = [token for token in token_ids if not 0 <= token < vocab_size]
         if outside:
             raise RequestError(
                 request.id,
                 f"request {request.id}: token id {outside[0]} is outside the vocabulary of {vocab_size}; "
-                "encode the prompt with this model's tokenizer",
+                "encode with this model's tokenizer",
             )
 
     def _prefill(self, step: Step) -> _Done:
@@ -202,7 +200,7 @@ class Engine:
 
     def _decode(self, step: Step) -> _Done:
         batch = decode_batch(step.sequences, page_size=self.config.page_size, max_blocks=self.config.max_blocks)
-        bucket = next((bucket for bucket in self.config.buckets if bucket >= batch.rows), None)
+        bucket = self.config.bucket_for(batch.rows)
         if self._runner is not None and bucket is not None:
             self._runner.prepare(batch)
             self._context.hooks.begin_step(self._runner.counters.replays + 1)
@@ -226,7 +224,7 @@ class Engine:
     def _read(self, step: Step, done: _Done, started: float) -> StepReport:
         """The one place where a step's results come to the host."""
         with self._journal.waiting("wait_for_device"):
-            self._device.wait()
+            self._device.wait_for_device()
         outputs, sequences = done.outputs, step.sequences
         next_ids, argmax_ids, finite = (
             tuple(tensor.tolist()) for tensor in (outputs.next_ids, outputs.argmax_ids, outputs.finite)

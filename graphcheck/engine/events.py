@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from graphcheck.engine.audit import Finding
+from graphcheck.engine.audit import Breach
 from graphcheck.engine.request import FinishReason
 
 
@@ -11,9 +11,9 @@ from graphcheck.engine.request import FinishReason
 class StepReport:
     """One step. Parallel tuples: sequence i of request `requests[i]` took `next_ids[i]` as output `index[i]`.
 
-    `argmax_ids` is what was computed, `next_ids` what is fed on; `bucket` the padded batch of a decode step, None in
-    prefill; `fallback` why a decode step that a graph should have served ran eager; `logits_sha` one digest a row;
-    `top` each row's best (id, logit), best first.
+    `argmax_ids` is what was computed, `next_ids` what is fed on; `bucket` the rows of a decode step (with exact shapes
+    the live ones alone), None in prefill and above the largest bucket; `fallback` why a decode step that a graph should
+    have served ran eager; `logits_sha` one digest a row; `top` each row's best (id, logit), best first.
     """
 
     number: int
@@ -42,7 +42,7 @@ class FinishReport:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a rank did, counted where it was done. `findings` are the audit's; None if there was no audit."""
+    """What a rank did, counted where it was done. `breaches` are what the audit found; None if there was none."""
 
     captures: int
     replays: int
@@ -52,4 +52,4 @@ class Counters:
     fallbacks: dict[str, int]
     collectives: int
     sites: dict[str, dict[str, int]]
-    findings: tuple[Finding, ...] | None
+    breaches: tuple[Breach, ...] | None

@@ -9,11 +9,11 @@ import torch
 
 from graphcheck.engine.audit import Auditor
 from graphcheck.engine.batch import HostBatch, dummy_batch, twin_batch
+from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.contract import INPUTS
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import ContractError
 from graphcheck.engine.graphs.base import Graph, GraphBackend, GraphKey
-from graphcheck.engine.graphs.trace import compare
 from graphcheck.engine.sites import FixSites
 from graphcheck.engine.step import HostMirror, StepProgram
 from graphcheck.engine.step_io import ContractBuffers, StepInputs, StepOutputs
@@ -29,7 +29,7 @@ class RunnerCounters:
 
 
 class GraphRunner:
-    """can_run, capture, prepare, replay, destroy. Works without a scheduler.
+    """capture, prepare, replay, destroy. Works without a scheduler.
 
     `prepare` refreshes the buffers for one batch and `replay` runs the graph on them, once. A `prepare` that raises
     half-way leaves a runner that refuses to replay, never one that replays mixed state.
@@ -41,15 +41,13 @@ class GraphRunner:
         backend: GraphBackend,
         program: StepProgram,
         buffers: ContractBuffers,
-        buckets: tuple[int, ...],
-        page_size: int,
+        config: EngineConfig,
         device: Device,
         sites: FixSites,
         mirror: HostMirror,
         auditor: Auditor | None = None,
     ) -> None:
-        self._backend, self._program, self._buckets = backend, program, buckets
-        self._page_size = page_size
+        self._backend, self._program, self._config = backend, program, config
         self._device, self._sites, self._mirror = device, sites, mirror
         self._auditor = auditor
         self._inputs: StepInputs = buffers.inputs
@@ -69,10 +67,6 @@ class GraphRunner:
         """The buffers that `prepare` refreshes, at full size."""
         return self._inputs
 
-    def can_run(self, rows: int) -> int | None:
-        """The bucket that serves a decode step of `rows` lanes, or None if no graph does."""
-        return next((bucket for bucket in self._buckets if bucket >= rows), None)
-
     def capture(self, captured: Callable[[], None]) -> None:
         """Captures every bucket, largest first, on dummy lanes; calls `captured` after each.
 
@@ -81,31 +75,28 @@ class GraphRunner:
         Raises:
             CaptureError: names the op, the bucket and what to try.
         """
-        max_blocks = self._inputs.block_tables.shape[1]
-        for bucket in reversed(self._buckets):
+        for bucket in reversed(self._config.buckets):
             key = _key(bucket)
             step = partial(self._program.decode, self._inputs.rows(bucket), self._outputs.rows(bucket))
-            self._fill(dummy_batch(bucket, max_blocks=max_blocks))
+            dummy = dummy_batch(bucket, max_blocks=self._config.max_blocks)
+            self._fill(dummy)
             with self._sites.phase("prepare"):
                 self._backend.warm_up(step)
             with self._sites.capturing() as visits:
                 self._graphs[key] = self._backend.capture(key, step)
             self._visits[key] = visits
             if self._auditor is not None:
-                self._auditor.captured(self._graphs[key], self._inputs)
-                self._capture_twin(self._auditor, key, step)
+                self._audit_capture(self._auditor, key, step)
+                self._fill(dummy)
             captured()
 
-    def _capture_twin(self, auditor: Auditor, key: GraphKey, step: Callable[[], None]) -> None:
-        """Captures the step once more with other contents: what differs was frozen by the host."""
-        first = self._graphs[key].trace
-        if first is None:
-            return
-        self._fill(twin_batch(key.bucket, page_size=self._page_size, max_blocks=self._inputs.block_tables.shape[1]))
+    def _audit_capture(self, auditor: Auditor, key: GraphKey, step: Callable[[], None]) -> None:
+        """Captures the step once more with other contents, for the auditor to compare."""
+        config = self._config
+        self._fill(twin_batch(key.bucket, page_size=config.page_size, max_blocks=config.max_blocks))
         with self._sites.phase("prepare"):
             twin = self._backend.capture(key, step)
-        for frozen in compare(first, twin.trace or []):
-            auditor.found("residency", frozen.op, f"FROZEN in {key}: {frozen}")
+        auditor.captured(key, self._graphs[key], twin, self._inputs)
         twin.destroy()
 
     def _fill(self, batch: HostBatch) -> None:
@@ -120,7 +111,7 @@ class GraphRunner:
             ContractError: no graph was captured for this many lanes.
         """
         self._prepared = None
-        bucket = self.can_run(batch.rows)
+        bucket = self._config.bucket_for(batch.rows)
         if bucket is None or _key(bucket) not in self._graphs:
             raise ContractError(
                 f"a step of {batch.rows} lanes: no captured bucket serves it; capture first, or run it eager"
@@ -174,7 +165,8 @@ class GraphRunner:
         """Three clauses of the contract, and the one site of each of their fixes: contents, tail, identity."""
         with self._sites.phase("prepare"):
             refresh_metadata = self._sites.on("metadata-refresh")
-            clear_tail = self._sites.on("pad-clear")
+            # A full batch has no spare lane that could be cleared: the site is not reached.
+            clear_tail = batch.rows > live and self._sites.on("pad-clear")
             self._in_place = self._sites.on("stable-buffers")
         rows = batch.rows if clear_tail else live
         for spec in INPUTS:

@@ -1,4 +1,4 @@
-"""Owns the one hook through which tools look into a step: delays, taps and breadcrumbs plug in here."""
+"""Owns the one hook through which tools look into a step: delays and breadcrumbs plug in here."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -2,12 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
-
-from graphcheck.engine.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -20,30 +16,6 @@ class RopeScaling:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 1.0
     original_max_positions: int = 0
-
-
-def read_rope_scaling(path: Path, rope: dict[str, Any]) -> RopeScaling | None:
-    """The scaling in a config's rope settings, or None.
-
-    Raises:
-        CheckpointError: a kind of scaling that is not implemented.
-    """
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type == "default":
-        return None
-    if rope_type == "linear":
-        return RopeScaling("linear", float(rope["factor"]))
-    if rope_type == "llama3":
-        return RopeScaling(
-            "llama3",
-            float(rope["factor"]),
-            float(rope["low_freq_factor"]),
-            float(rope["high_freq_factor"]),
-            int(rope["original_max_position_embeddings"]),
-        )
-    raise CheckpointError(
-        f"{path}: rope_type = {rope_type} is not implemented; the engine runs default, linear, llama3"
-    )
 
 
 def _inverse_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None) -> torch.Tensor:

@@ -46,7 +46,7 @@ class Scheduler:
         self._step = 0
 
     def submit(self, request: Request) -> None:
-        """Queues a request; a later one with an earlier arrival does not overtake among equals.
+        """Queues a request behind all that arrive no later.
 
         Raises:
             RequestError: the request could never be served, whatever else runs.
@@ -54,6 +54,16 @@ class Scheduler:
         num_tokens = len(request.prompt_ids) + request.max_new_tokens
         if not request.prompt_ids:
             raise RequestError(request.id, f"request {request.id}: a prompt needs at least one token; give it one")
+        if request.max_new_tokens < 1:
+            raise RequestError(
+                request.id,
+                f"request {request.id}: {request.max_new_tokens} new tokens: prefill makes one; ask for one or more",
+            )
+        if request.forced_ids == ():
+            raise RequestError(
+                request.id,
+                f"request {request.id}: no forced ids: a forced pass feeds one token or more; give it some, or None",
+            )
         if num_tokens > self._context:
             raise RequestError(
                 request.id,

@@ -24,8 +24,6 @@ class SymmetricTransport:
     hang only when one of them runs out of steps.
     """
 
-    name = "symm"
-
     def __init__(self, device: torch.device, numel: int) -> None:
         """Allocates room for `numel` float32 values a slot; every rank of the default group must come here."""
         self._group = dist.distributed_c10d._get_default_group().group_name

@@ -8,6 +8,9 @@ import torch.distributed as dist
 from graphcheck.engine.journal import JournalWriter
 from graphcheck.engine.rendezvous import Rendezvous
 
+# torch 2.13 renames the call and warns about the old name.
+_gather = dist.all_gather_single if "all_gather_single" in vars(dist) else dist.all_gather_into_tensor
+
 
 class Pending(Protocol):
     """A collective in flight."""
@@ -22,8 +25,6 @@ class Transport(Protocol):
 
     Sites name the collectives of a step; two of one name are never in flight together.
     """
-
-    name: str
 
     def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
         """Comes first in every collective: whatever this transport needs to find its peers."""
@@ -45,8 +46,6 @@ class Transport(Protocol):
 class GlooTransport:
     """CPU memory. Ranks meet over their journals before each collective, because gloo aborts on a mismatch."""
 
-    name = "gloo"
-
     def __init__(self, rendezvous: Rendezvous, journal: JournalWriter) -> None:
         self._rendezvous, self._journal = rendezvous, journal
 
@@ -67,8 +66,6 @@ class GlooTransport:
 class NcclTransport:
     """GPU memory. Collectives run on a stream of their own, and waiting joins that stream, not the host."""
 
-    name = "nccl"
-
     def meet(self, kind: str, rows: int, nbytes: int, site: str) -> None:
         return None
 
@@ -88,6 +85,4 @@ def wait_for_collective(pending: Pending) -> None:
 
 
 def _all_gather(output: torch.Tensor, sent: torch.Tensor) -> Pending:
-    # torch 2.13 renames the call and warns about the old name.
-    gather = dist.all_gather_single if "all_gather_single" in dir(dist) else dist.all_gather_into_tensor
-    return gather(output, sent, async_op=True)
+    return _gather(output, sent, async_op=True)

@@ -4,7 +4,7 @@ import importlib
 import tempfile
 from pathlib import Path
 
-from graphcheck.harness.planning.model_folder import DEFAULT_MODELS_DIR
+from graphcheck.harness.files.model_folder import DEFAULT_MODELS_DIR
 from graphcheck.models import ADDABLE
 from graphcheck.schema.errors import FileError, UsageError
 

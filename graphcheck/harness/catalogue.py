@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from graphcheck import shipped
-from graphcheck.harness.planning.matrix_file import load_matrix
-from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.files.matrix_file import load_matrix
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.models import ADDABLE
 from graphcheck.targets.registry import TARGETS, load_target
 

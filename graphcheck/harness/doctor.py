@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.golden.check import known_matrices
-from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.machine.devices import DeviceCheck, count_in
 from graphcheck.harness.planning.plan import PlannedAttempt, plan_attempts
 from graphcheck.harness.planning.prepare import Ready, Unready, prepare
 from graphcheck.harness.planning.request import Plan, RunRequest
-from graphcheck.harness.running.devices import DeviceCheck, count_in
 from graphcheck.schema.errors import ModelError, UsageError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.inventory import Inventory

@@ -4,18 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from graphcheck.harness.judging.findings import ablation_exit_code, baseline, find, red_baseline
+from graphcheck.harness.judging.summary import summarize
 from graphcheck.harness.records.run_folder import Run
-from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
-from graphcheck.report.explain import explain
-from graphcheck.report.rerun import rerun_lines
-from graphcheck.report.terminal import RED, print_line, style_of
+from graphcheck.report.advice import last_line
+from graphcheck.report.stories import print_stories
+from graphcheck.report.terminal import RED, UNBOUNDED, print_line, style_of
 from graphcheck.schema.ablation import CellEffect, FixFinding
 from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.run import RecordedAttempt
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -30,24 +31,20 @@ def render_ablation(run: Run, console: Console) -> ExitCode:
     print_line(console, f"baseline: {words.summary_line(summary)}")
     red = red_baseline(run.attempts)
     findings = () if red else find(run.info, run.attempts)
+    print_stories(run.info, [*red, *_skipped(first)], console)
     if red:
-        _explain_baseline(run, console)
         print_line(console, words.RED_BASELINE, RED)
     else:
-        cells = [attempt.started.attempt.cell.name for attempt in first.attempts]
-        console.print(table(findings, cells))
-        for line in not_run(findings, cells):
-            print_line(console, line)
+        _print_table(findings, [attempt.started.attempt.cell.name for attempt in first.attempts], console)
         for finding in findings:
             style = "green" if finding.finding.is_proof else RED
             print_line(console, f"{finding.fix}  {finding.finding}: {finding.reason}", style)
             for line in audited(run, finding.fix):
                 print_line(console, f"  {line}")
-        _explain_hang(run, console)
+        print_stories(run.info, first_hangs(run), console)
         proven = sum(finding.finding.is_proof for finding in findings)
         print_line(console, f"{proven}/{len(findings)} fixes proven necessary", "bold")
-    paths = {"run": str(run.path), "attempt": str(run.attempt_dir(""))}
-    last = words.last_line(code, paths, [finding.finding for finding in findings])
+    last = last_line(run, code, [finding.finding for finding in findings])
     print_line(console, last, "green" if code is ExitCode.PASS else RED)
     return code
 
@@ -59,6 +56,38 @@ def without_trials(run: Run) -> Run:
         return run
     info = run.info.model_copy(update={"planned": run.info.planned[: ablation.num_selected_cells]})
     return replace(run, info=info, attempts=tuple(baseline(run.attempts)))
+
+
+def first_hangs(run: Run) -> list[RecordedAttempt]:
+    """The first hang of each fix, which stands for its others; those are in the run folder."""
+    hangs: dict[tuple[str, ...], RecordedAttempt] = {}
+    for attempt in run.attempts:
+        if attempt.finished is not None and attempt.finished.verdict is Verdict.HANG:
+            hangs.setdefault(attempt.started.attempt.fixes_off, attempt)
+    return list(hangs.values())
+
+
+def _skipped(run: Run) -> list[RecordedAttempt]:
+    return [a for a in run.attempts if a.finished is not None and a.finished.verdict is Verdict.SKIPPED]
+
+
+def _print_table(findings: Sequence[FixFinding], cells: Sequence[str], console: Console) -> None:
+    grid = table(findings, cells)
+    if console.measure(grid, options=console.options.update(width=UNBOUNDED)).maximum > console.width:
+        console.print(_long_table(findings))
+        return
+    console.print(grid)
+    for line in not_run(findings, cells):
+        print_line(console, line)
+
+
+def _long_table(findings: Sequence[FixFinding]) -> Table:
+    """One row a cell in which a fix can act, for a console too narrow for a column a cell."""
+    rows = Table(*(Column(name, overflow="fold") for name in ("fix off", "cell", "what came")))
+    for finding in findings:
+        for number, effect in enumerate(finding.effects):
+            rows.add_row(finding.fix if number == 0 else "", effect.cell, describe_effect(effect))
+    return rows
 
 
 def table(findings: Sequence[FixFinding], cells: Sequence[str]) -> Table:
@@ -79,7 +108,10 @@ def not_run(findings: Sequence[FixFinding], cells: Sequence[str]) -> Iterator[st
 
 
 def describe_effect(effect: CellEffect) -> Text:
-    """Which verdicts came, how often if there were several trials, and where the effect showed first."""
+    """Which verdicts came, how often if there were several trials, and where the effect showed first.
+
+    What a skipped cell lacks is too long for a table, and its baseline has told it.
+    """
     if not effect.verdicts:
         return Text(words.UNFINISHED, style=RED)
     counts = {verdict: effect.verdicts.count(verdict) for verdict in dict.fromkeys(effect.verdicts)}
@@ -88,7 +120,10 @@ def describe_effect(effect: CellEffect) -> Text:
         times = f" {count}/{len(effect.verdicts)}" if len(effect.verdicts) > 1 else ""
         # Here a red verdict is what was looked for, and a green one is the surprise.
         text.append(f"{verdict}{times} ", style=style_of(Verdict.SKIPPED) if verdict.is_green else "bold")
-    return text.append(effect.where)
+    if set(counts) != {Verdict.SKIPPED}:
+        text.append(effect.where)
+    text.rstrip()
+    return text
 
 
 def audited(run: Run, fix: str) -> Iterator[str]:
@@ -102,23 +137,3 @@ def audited(run: Run, fix: str) -> Iterator[str]:
         yield f"audit: {clause} of {', '.join(buffers)}; first: {of_clause[0].detail}"
     if not found and any(audit is not None for audit in audits):
         yield "audit: nothing found"
-
-
-def _explain_baseline(run: Run, console: Console) -> None:
-    for attempt in red_baseline(run.attempts):
-        verdict = attempt.finished.verdict if attempt.finished else None
-        for line in (*explain(attempt), *rerun_lines(run.info, verdict, [attempt.started.attempt])):
-            print_line(console, f"{attempt.started.key}  {line}")
-
-
-def _explain_hang(run: Run, console: Console) -> None:
-    """The first hang of each fix, told as a story; the others are in the run folder."""
-    told: set[tuple[str, ...]] = set()
-    for attempt in run.attempts:
-        finished, fixes = attempt.finished, attempt.started.attempt.fixes_off
-        if finished is None or finished.verdict is not Verdict.HANG or fixes in told:
-            continue
-        told.add(fixes)
-        again = rerun_lines(run.info, finished.verdict, [attempt.started.attempt])
-        for number, line in enumerate((*explain(attempt), *again)):
-            print_line(console, f"{attempt.started.key}  {line}" if number == 0 else f"  {line}")

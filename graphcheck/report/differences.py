@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from graphcheck.harness.judging.patterns import patterns
+from graphcheck.report import words
 from graphcheck.schema.run import AttemptFinished, PromptResult
 from graphcheck.schema.verdicts import Outcome, Verdict
 
@@ -25,7 +26,7 @@ def differences(finished: AttemptFinished) -> Iterator[str]:
     for prompt in different[:MOST_PROMPTS]:
         yield _difference(prompt)
     if len(different) > MOST_PROMPTS:
-        yield f"and {len(different) - MOST_PROMPTS} more prompts"
+        yield f"and {words.counted(len(different) - MOST_PROMPTS, 'more prompt')}"
     if finished.wrong is not None and (found := patterns(finished.wrong)):
         yield f"wrong tokens come {'; '.join(found)}"
     yield from near_tie_lines(finished)

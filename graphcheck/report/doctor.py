@@ -1,12 +1,13 @@
 """Owns how a diagnosis looks in a terminal: the machine, what it can run, and what to do next."""
 
+import shlex
 from collections.abc import Iterator
 
 from rich.console import Console
 
 from graphcheck.harness.doctor import Diagnosis, MatrixCheck
-from graphcheck.harness.records.environment import environment
-from graphcheck.harness.running.devices import count_in
+from graphcheck.harness.machine.devices import count_in
+from graphcheck.harness.machine.environment import environment
 from graphcheck.report import words
 from graphcheck.report.terminal import RED, print_line
 from graphcheck.schema.errors import DeviceError
@@ -32,7 +33,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> ExitCode:
     for matrix in diagnosis.matrices:
         _print_matrix(matrix, console, is_brief=diagnosis.asked is None)
     code = diagnosis.exit_code
-    last = _LAST[code].format(matrix=diagnosis.asked or "NAME")
+    last = _LAST[code].format(matrix=shlex.quote(diagnosis.asked or "NAME"))
     print_line(console, f"exit {int(code)}: {last}", "green" if code is ExitCode.PASS else RED)
     return code
 

@@ -1,18 +1,19 @@
 """Owns the lines that explain one cell that is no plain PASS: where its ranks stand, who died, what an audit saw."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from graphcheck.harness.judging.death import describe_exit, first_line, is_bad
-from graphcheck.harness.records.run_folder import RecordedAttempt
+from graphcheck.report import words
 from graphcheck.report.differences import differences, near_tie_lines
 from graphcheck.schema.events import ErrorEvent
 from graphcheck.schema.journal import Journal, Tag
-from graphcheck.schema.run import AttemptFinished, Stall
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, Stall
 
 MOST_TAGS = 3
 MOST_FRAMES = 4
+MOST_ERRORS = 3
 MOST_FINDINGS = 3
 
 _FRAME = re.compile(r'File "(?:.*/)?(?P<file>[^"/]+)", line (?P<line>\d+),? in (?P<function>\S+)')
@@ -66,7 +67,9 @@ def _story(finished: AttemptFinished) -> Iterator[str]:
         yield f"ranks' logits first differed at {where}"
     if story.parting is not None:
         ran = ", ".join(f"rank {rank} ran {batch}" for rank, batch in sorted(story.parting.batches.items()))
-        yield f"their batches parted at engine step {story.parting.step}: {ran}"
+        # Ranks whose numbers differ were in no common step; each batch then tells its own.
+        is_common = not any(" as its step " in batch for batch in story.parting.batches.values())
+        yield f"their batches parted{f' at engine step {story.parting.step}' if is_common else ''}: {ran}"
     if story.cause:
         yield f"forced pass: {story.cause}"
 
@@ -95,17 +98,22 @@ def _mismatch(stall: Stall) -> Iterator[str]:
     for number in sorted(announced):
         if len(announced[number]) > 1:
             sides = (
-                f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {kind} of {rows} rows, {nbytes} bytes"
+                f"{_ranks_named(ranks)}: {kind} of {words.counted(rows, 'row')}, {nbytes} bytes"
                 for (kind, rows, nbytes), ranks in announced[number].items()
             )
             yield f"collective #{number} does not match: {'; '.join(sides)}"
             return
 
 
+def _ranks_named(ranks: Collection[int]) -> str:
+    """`rank 1`, `ranks 0, 2`."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, sorted(ranks)))}"
+
+
 def _rank(journal: Journal, stall: Stall) -> str:
     """Where a rank stands, and whom it waits for."""
-    missing = [str(peer.rank) for peer in stall.journals if _is_awaited(peer, journal)]
-    waits = f"; waits for rank{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else ""
+    missing = [peer.rank for peer in stall.journals if _is_awaited(peer, journal)]
+    waits = f"; waits for {_ranks_named(missing)}" if missing else ""
     return f"rank {journal.rank}: {_where(journal)}{waits}"
 
 
@@ -153,10 +161,16 @@ def _frames(stall: Stall, rank: int) -> list[re.Match[str]]:
 
 
 def _deaths(finished: AttemptFinished) -> Iterator[str]:
-    """Every error and silent death but the one that the reason has already told."""
+    """Errors and silent deaths, ranks that say the same together; of what the reason has told, only where it arose."""
+    told: dict[str, set[int]] = {}
     for error in finished.facts.errors:
-        if error.consequence or first_line(error.message) not in finished.reason:
-            yield _error(error)
+        is_news = error.consequence or first_line(error.message) not in finished.reason
+        if text := (_error(error) if is_news else _raised(error)):
+            told.setdefault(f"{error.phase}: {text}", set()).add(error.rank)
+    for text, ranks in islice(told.items(), MOST_ERRORS):
+        yield f"{_ranks_named(ranks)}, {text}"
+    if len(told) > MOST_ERRORS:
+        yield f"and {words.counted(len(told) - MOST_ERRORS, 'more error')}"
     speakers = {error.rank for error in finished.facts.errors}
     for event in finished.facts.exits:
         if is_bad(event) and event.rank not in speakers and describe_exit(event) not in finished.reason:
@@ -166,7 +180,13 @@ def _deaths(finished: AttemptFinished) -> Iterator[str]:
 def _error(error: ErrorEvent) -> str:
     what = f"prompt {error.request!r}: " if error.request is not None else ""
     follows = " (follows from another rank's death)" if error.consequence else ""
-    return f"rank {error.rank}, {error.phase}: {what}{error.error}: {first_line(error.message)}{follows}"
+    return ", ".join(filter(None, (f"{what}{error.error}: {first_line(error.message)}{follows}", _raised(error))))
+
+
+def _raised(error: ErrorEvent) -> str:
+    """`raised at engine.py:204 in _decode`; empty if no traceback tells it. Of a refusal it would tell nothing more."""
+    frames = [] if error.kind == "request" else list(_FRAME.finditer(error.traceback))
+    return f"raised at {frames[-1]['file']}:{frames[-1]['line']} in {frames[-1]['function']}" if frames else ""
 
 
 def _audit(finished: AttemptFinished) -> Iterator[str]:
@@ -178,4 +198,4 @@ def _audit(finished: AttemptFinished) -> Iterator[str]:
     ]
     yield from findings[:MOST_FINDINGS]
     if len(findings) > MOST_FINDINGS:
-        yield f"and {len(findings) - MOST_FINDINGS} more findings of the audit"
+        yield f"and {words.counted(len(findings) - MOST_FINDINGS, 'more finding')} of the audit"

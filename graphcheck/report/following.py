@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from graphcheck.harness.records.summary import num_exact
+from graphcheck.harness.judging.summary import num_exact
 from graphcheck.harness.running.limits import STEPPING
 from graphcheck.harness.running.observe import Observer, Progress
+from graphcheck.report import words
 from graphcheck.schema.attempt import FORCED_SUFFIX
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 
@@ -109,6 +110,8 @@ class Following(Observer):
 
 
 def ending(finished: AttemptFinished) -> str:
-    """`PASS  12/12`: the verdict, and the exact prompts if there were any."""
-    exact = f"  {num_exact(finished)}/{len(finished.prompts)}" if finished.prompts else ""
-    return f"{finished.verdict}{exact}"
+    """`PASS  5/16 +11 near ties`: the verdict, and the exact prompts if there were any."""
+    if not finished.prompts:
+        return finished.verdict
+    exact = words.exactness(num_exact(finished), len(finished.prompts), words.num_near_tied(finished))
+    return f"{finished.verdict}  {exact}"

@@ -14,6 +14,7 @@ from graphcheck.harness.golden.pending import Filed, Pending, State
 from graphcheck.harness.golden.review import ChangeKind, PromptChange, Review, version_changes
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.terminal import RED, print_line
+from graphcheck.report.words import counted
 from graphcheck.schema.errors import GoldenError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import Calibration, Golden, GoldenPrompt
@@ -49,8 +50,8 @@ def describe_calibration(calibration: Calibration) -> str:
     """`bound 11.1 ULP, 36 near ties in 632 steps, 57 per 1,000 (device=cpu, numerics=fast)`."""
     rate = 1000 * calibration.num_near_ties / calibration.num_steps
     arithmetic = ", ".join(f"{axis}={value}" for axis, value in calibration.made_for.items())
-    counts = f"{calibration.num_near_ties} near ties in {calibration.num_steps} steps, {rate:.3g} per 1,000"
-    return f"bound {calibration.bound:g} ULP, {counts} ({arithmetic})"
+    counts = f"{counted(calibration.num_near_ties, 'near tie')} in {counted(calibration.num_steps, 'step')}"
+    return f"bound {calibration.bound:g} ULP, {counts}, {rate:.3g} per 1,000 ({arithmetic})"
 
 
 def print_diff(waiting: Sequence[Pending], console: Console) -> None:
@@ -87,8 +88,9 @@ def print_checked(checked: Checked, console: Console) -> ExitCode:
         print_line(console, problem, RED)
     for unchecked in checked.unchecked:
         print_line(console, f"not checked: {unchecked}")
-    found = f"{len(checked.problems)} problems" if checked.problems else "in order"
-    print_line(console, f"{checked.num_files} goldens, {checked.num_uses} uses by matrices: {found}")
+    found = counted(len(checked.problems), "problem") if checked.problems else "in order"
+    what = f"{counted(checked.num_files, 'golden')}, {counted(checked.num_uses, 'use')} by matrices"
+    print_line(console, f"{what}: {found}")
     return ExitCode.GOLDEN if checked.problems else ExitCode.PASS
 
 
@@ -136,7 +138,7 @@ def environment_notes(run: Run) -> list[str]:
 
 def _contents(golden: Golden) -> str:
     num_tokens = sum(len(prompt.ids) for prompt in golden.prompts)
-    text = f"{len(golden.prompts)} prompts, {num_tokens} tokens"
+    text = f"{counted(len(golden.prompts), 'prompt')}, {counted(num_tokens, 'token')}"
     quorum = golden.header.quorum
     return text + (f", {quorum.num_soft} soft, noise {quorum.noise:.2g}" if quorum else ", no quorum")
 

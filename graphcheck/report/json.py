@@ -5,19 +5,20 @@ from typing import Any
 from rich.console import Console
 
 from graphcheck.harness.judging.findings import ablation_exit_code, find, is_usable, red_baseline
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run
-from graphcheck.harness.records.summary import num_exact, summarize
+from graphcheck.harness.judging.summary import num_exact, summarize
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
-from graphcheck.report.frames import least_replays
+from graphcheck.report.explain import explain
+from graphcheck.report.frames import least_replays, wall_seconds
 from graphcheck.report.golden import environment_notes
 from graphcheck.report.rerun import rerun_command
 from graphcheck.report.terminal import Terminal, print_line
 from graphcheck.schema.ablation import FixFinding
 from graphcheck.schema.base import AxisValue, Record
 from graphcheck.schema.exit_codes import MEANING, ExitCode
-from graphcheck.schema.run import RunInfo
-from graphcheck.schema.verdicts import Outcome, Verdict
+from graphcheck.schema.run import RecordedAttempt
+from graphcheck.schema.verdicts import Verdict
 
 JSON_FORMAT = 1
 
@@ -26,8 +27,9 @@ class AttemptReport(Record):
     """One attempt. `verdict` is None if the run ended first.
 
     `rerun` is the one command that repeats it, None if it is green or skipped. `replays` are those of the rank with
-    fewest, None if any rank could not tell; `seconds` wall time, None if nothing started. `exact` and `near_ties` count
-    among the `prompts` that the attempt had to run.
+    fewest, None if any rank could not tell; `seconds` wall time of all its passes, None if nothing started. `exact` and
+    `near_ties` count among the `prompts` that the attempt had to run. `explanation` is what a report says of it beside
+    its `reason`; `folder` holds its logs and stacks, None if it has none.
     """
 
     key: str
@@ -37,6 +39,8 @@ class AttemptReport(Record):
     green: bool
     declared_eager: bool = False
     reason: str = ""
+    explanation: tuple[str, ...]
+    folder: str | None
     prompts: int
     exact: int = 0
     near_ties: int = 0
@@ -72,7 +76,10 @@ class AblationReport(Record):
 
 
 class RunReport(Record):
-    """The object. `not_started` are the keys of planned attempts that the run never came to."""
+    """The object. `not_started` are the keys of planned attempts that the run never came to.
+
+    `lacks_backend` is what `--require-backend` asked for in vain; `where` what the red cells have in common.
+    """
 
     format: int = JSON_FORMAT
     graphcheck: str
@@ -85,9 +92,11 @@ class RunReport(Record):
     exit_code: int
     meaning: str
     backend: str
+    lacks_backend: str | None
     counts: Counts
     cells: tuple[AttemptReport, ...]
     not_started: tuple[str, ...]
+    where: tuple[str, ...]
     ablation: AblationReport | None
     notes: tuple[str, ...]
 
@@ -118,6 +127,7 @@ def json_report(run: Run) -> RunReport:
         exit_code=int(code),
         meaning=MEANING[code],
         backend=words.backend_phrase(summary),
+        lacks_backend=summary.lacks_backend,
         counts=Counts(
             cells=summary.num_cells,
             green=summary.num_green,
@@ -129,8 +139,9 @@ def json_report(run: Run) -> RunReport:
             declared_eager=summary.num_declared_eager,
             unfinished=summary.num_unfinished,
         ),
-        cells=tuple(_attempt(info, attempt) for attempt in intact.attempts),
+        cells=tuple(_attempt(run, attempt) for attempt in intact.attempts),
         not_started=tuple(key for key in info.planned if key not in begun),
+        where=tuple(words.where_lines(info, run.attempts)) if info.ablation is None else (),
         ablation=_ablation(run, intact),
         notes=(*words.warnings(info.environment), *run.notes, *environment_notes(run)),
     )
@@ -146,30 +157,33 @@ def _ablation(run: Run, intact: Run) -> AblationReport | None:
         red_baseline=is_red,
         proven=sum(finding.finding.is_proof for finding in findings),
         findings=findings,
-        trials=tuple(_attempt(run.info, a) for a in run.attempts if a.started.key not in baseline),
+        trials=tuple(_attempt(run, a) for a in run.attempts if a.started.key not in baseline),
     )
 
 
-def _attempt(info: RunInfo, attempt: RecordedAttempt) -> AttemptReport:
+def _attempt(run: Run, attempt: RecordedAttempt) -> AttemptReport:
     started, finished = attempt.started, attempt.finished
+    reason, folder = finished.reason if finished is not None else "", run.attempt_dir(started.key)
     fields: dict[str, Any] = {
         "key": started.key,
         "axes": started.attempt.cell.axes,
         "fixes_off": started.attempt.fixes_off,
         "verdict": None,
         "green": False,
+        "reason": reason,
+        "explanation": tuple(line for line in explain(attempt) if line != reason),
+        "folder": str(folder) if folder.is_dir() else None,
         "prompts": len(started.workload.requests) if started.workload is not None else 0,
-        "rerun": None if finished is not None and is_usable(finished) else rerun_command(info, started.attempt),
+        "rerun": None if finished is not None and is_usable(finished) else rerun_command(run.info, started.attempt),
     }
     if finished is not None:
         fields |= {
             "verdict": finished.verdict,
             "green": finished.verdict.is_green,
             "declared_eager": finished.declared_eager,
-            "reason": finished.reason,
             "exact": num_exact(finished),
-            "near_ties": sum(prompt.outcome is Outcome.NEAR_TIE for prompt in finished.prompts),
+            "near_ties": words.num_near_tied(finished),
             "replays": least_replays(finished),
-            "seconds": finished.facts.seconds.get("wall"),
+            "seconds": wall_seconds(run, attempt),
         }
     return AttemptReport.model_validate(fields)

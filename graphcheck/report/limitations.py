@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from graphcheck.harness.judging.findings import red_baseline
+from graphcheck.harness.judging.summary import summarize
 from graphcheck.harness.records.run_folder import Run
-from graphcheck.harness.records.summary import summarize
 from graphcheck.report import words
 from graphcheck.report.ablation import without_trials
+from graphcheck.schema.run import RecordedAttempt
 from graphcheck.schema.verdicts import Verdict
 
 
@@ -33,9 +34,20 @@ def limitations(run: Run) -> list[str]:
 def _backend(run: Run) -> str:
     summary = summarize(run.info, run.attempts)
     sentence = f"Backend and devices: {words.backend_phrase(summary)}; no other was tried."
-    if any(backend.graph == "cuda" for backend in summary.backends):
+    told_cuda = any(backend.graph == "cuda" for backend in summary.backends)
+    if told_cuda or (not summary.backends and _ran_on_gpus(run)):
         return sentence
     return f"{sentence} This is no evidence about CUDA graphs, NCCL or GPUs."
+
+
+def _ran_on_gpus(run: Run) -> bool:
+    """True if ranks were started on GPUs: those that hang there tell nothing of it."""
+    return any(
+        attempt.finished is not None
+        and attempt.finished.facts.num_ranks
+        and attempt.started.settings.get("device") == "cuda"
+        for attempt in run.attempts
+    )
 
 
 def _not_run(run: Run) -> str:
@@ -66,10 +78,16 @@ def _delays(run: Run) -> str:
 
 def _trials(run: Run) -> Iterator[str]:
     ablation = run.info.ablation
-    if ablation is None or _stopped_at_once(run):
+    if ablation is None or not any(map(_is_trial, run.attempts)):
         return
     times = "once" if ablation.repeats == 1 else f"{ablation.repeats} times"
     yield f"Fixes were switched off one at a time, {times} in each cell where they can act; never two together."
+
+
+def _is_trial(attempt: RecordedAttempt) -> bool:
+    """True if a fix was off and a verdict shows what came of it."""
+    finished = attempt.finished
+    return bool(attempt.started.attempt.fixes_off) and finished is not None and finished.verdict is not Verdict.SKIPPED
 
 
 def _stopped_at_once(run: Run) -> bool:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from graphcheck.harness.machine.devices import devices_needed
 from graphcheck.harness.planning.prepare import Ready, Unready, prepare
 from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.harness.records.provenance import provenance
 from graphcheck.harness.running.ablate import AblateRequest, plan_ablation
-from graphcheck.harness.running.devices import devices_needed
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_matrix import with_repeats
 from graphcheck.report.formats import Format
 from graphcheck.report.terminal import print_line, style_of
+from graphcheck.report.words import counted
 from graphcheck.schema.base import AxisValue, Record
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.verdicts import Verdict
@@ -97,5 +98,6 @@ def _print(planned: Sequence[PlannedReport], console: Console, format_: Format) 
             print_line(console, f"{one.key:{width}}  {one.verdict}: {one.reason}", style_of(one.verdict))
         else:
             needs = "".join(f", needs {number} {kind}" for kind, number in one.devices.items())
-            print_line(console, f"{one.key:{width}}  {one.model}, {one.suite}: {one.prompts} prompts{needs}")
-    print_line(console, f"{len(planned)} attempts, nothing was started")
+            prompts = counted(one.prompts or 0, "prompt")
+            print_line(console, f"{one.key:{width}}  {one.model}, {one.suite}: {prompts}{needs}")
+    print_line(console, f"{counted(len(planned), 'attempt')}, nothing was started")

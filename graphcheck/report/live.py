@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from graphcheck.harness.machine.environment import environment
 from graphcheck.harness.planning.request import RunRequest
-from graphcheck.harness.records.environment import environment
 from graphcheck.harness.running.ablate import AblateRequest, ablate
 from graphcheck.harness.running.observe import Observer
 from graphcheck.harness.running.run_matrix import RunResult, run_matrix

@@ -9,16 +9,17 @@ import pandas as pd
 from rich.console import Console
 
 from graphcheck.harness.judging.findings import ablation_exit_code, find, red_baseline
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run
-from graphcheck.harness.records.summary import summarize
+from graphcheck.harness.judging.summary import summarize
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.report import words
-from graphcheck.report.ablation import audited, describe_effect, not_run, without_trials
+from graphcheck.report.ablation import audited, describe_effect, first_hangs, not_run, without_trials
 from graphcheck.report.explain import brief
 from graphcheck.report.frames import axis_names, cells_frame
 from graphcheck.report.golden import describe_calibration, environment_notes
 from graphcheck.report.limitations import limitations
 from graphcheck.report.provenance import provenance_facts
 from graphcheck.report.public import make_public, this_machine
+from graphcheck.report.rerun import as_typed, whole_command
 from graphcheck.report.tally import evidence_line
 from graphcheck.report.terminal import Terminal, print_line
 from graphcheck.schema.exit_codes import MEANING, ExitCode
@@ -85,7 +86,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     """What ran: graphcheck, matrix, backend, environment, and the fingerprints of model and golden."""
     info, code = run.info, exit_code(run)
     changed = [f"fixes off: {', '.join(info.fixes_off)}"] if info.fixes_off else []
-    changed += [f"{name}={value}" for name, value in info.overrides.items()]
+    changed += [as_typed(info.overrides)] if info.overrides else []
     yield "result", f"exit {int(code)}: {MEANING[code]}"
     yield "graphcheck", f"{info.graphcheck}, matrix {info.matrix_name}, target {info.matrix.target}"
     if changed:
@@ -97,8 +98,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
         model = ", ".join(f"{part} {sha[:SHA_DIGITS]}" for part, sha in header.model.items())
         yield f"model {header.model_name}", f"sha256: {model}; {header.dtype}"
         versions = ", ".join(f"{package} {version}" for package, version in header.versions.items())
-        sha = header.body_sha[:SHA_DIGITS]
-        yield f"golden {name}", f"sha256: {sha}; {header.num_prompts} prompts by {header.reference} ({versions})"
+        sha, prompts = header.body_sha[:SHA_DIGITS], words.counted(header.num_prompts, "prompt")
+        yield f"golden {name}", f"sha256: {sha}; {prompts} by {header.reference} ({versions})"
     used = (attempt.started.calibration for attempt in run.attempts)
     for line in dict.fromkeys(f"{describe_calibration(one)}; {one.command}" for one in used if one is not None):
         yield "calibration", line
@@ -130,13 +131,13 @@ def _grid(run: Run) -> str:
 
 
 def _cell(cell: Mapping[Any, Any]) -> str:
-    """`PASS 12/12, 63 replays`. No seconds: nothing here claims a speed."""
+    """`PASS 5/16 +11 near ties, 63 replays`. No seconds: nothing here claims a speed."""
     if pd.isna(cell["verdict"]):
         return words.UNFINISHED
     text = words.EAGER_BY_DECLARATION if cell["declared_eager"] else str(cell["verdict"])
-    if not pd.isna(cell["prompts"]):
-        replays = "?" if pd.isna(cell["replays"]) else cell["replays"]
-        text += f" {cell['exact']}/{cell['prompts']}, {replays} replays"
+    if text != Verdict.SKIPPED and not pd.isna(cell["prompts"]):
+        replays = "? replays" if pd.isna(cell["replays"]) else words.counted(cell["replays"], "replay")
+        text += f" {words.exactness(cell['exact'], cell['prompts'], cell['near_ties'])}, {replays}"
     return text
 
 
@@ -171,11 +172,7 @@ def _ablation(run: Run) -> Iterator[str]:
         lines.append(f"{finding.fix}  {finding.finding}: {finding.reason}")
         lines += [f"  {line}" for line in audited(run, finding.fix)]
     yield _fenced(lines)
-    hangs: dict[tuple[str, ...], RecordedAttempt] = {}
-    for attempt in run.attempts:
-        if attempt.finished is not None and attempt.finished.verdict is Verdict.HANG:
-            hangs.setdefault(attempt.started.attempt.fixes_off, attempt)
-    stories = [_entry(a.started.key, _story(a.finished)) for a in hangs.values() if a.finished is not None]
+    stories = [_entry(a.started.key, _story(a.finished)) for a in first_hangs(run) if a.finished is not None]
     if stories:
         yield f"### The hang\n\n{_fenced([line for story in stories for line in story])}"
 
@@ -193,7 +190,9 @@ def _entry(name: str, story: Sequence[str]) -> list[str]:
 def _commands(run: Run) -> list[str]:
     """How the goldens were made, and then the run itself."""
     goldens = dict.fromkeys(header.command for header in _goldens(run).values())
-    return [*goldens, shlex.join(run.info.command) or f"recorded through the library: matrix {run.info.matrix_name}"]
+    if not run.info.command:
+        return [*goldens, f"recorded through the library: matrix {run.info.matrix_name}"]
+    return [*goldens, shlex.join(whole_command(run.info))]
 
 
 def _public_names(run: Run) -> set[str]:

@@ -8,6 +8,7 @@ import graphcheck
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.harness.running.same_code import RULE, SameCode
 from graphcheck.report.terminal import print_line
+from graphcheck.report.words import counted
 from graphcheck.schema.errors import RunFolderError
 from graphcheck.schema.provenance import Provenance, Tree
 
@@ -43,7 +44,7 @@ def provenance_facts(run: Run) -> Iterator[tuple[str, str]]:
     for name in dict.fromkeys(names):
         loaded = run.loaded(name)
         counts = f"{len(loaded.sources)} modules, {len(loaded.libraries)} native libraries"
-        ranks = f"{names.count(name)} of {len(names)} ranks"
+        ranks = f"{names.count(name)} of {counted(len(names), 'rank')}"
         yield f"loaded {name[:_DIGITS]}", f"{ranks}: {counts}" + (f" ({loaded.note})" if loaded.note else "")
 
 
@@ -71,7 +72,7 @@ def describe_tree(tree: Tree) -> str:
     """Commit, and what differs from it."""
     if tree.commit is None:
         return tree.note
-    files = f"{len(tree.changed)} uncommitted file{'s' if len(tree.changed) > 1 else ''}"
+    files = counted(len(tree.changed), "uncommitted file")
     changed = f"{files}, {_sha(tree.changed_sha)}" if tree.changed else "nothing uncommitted"
     return f"commit {tree.commit[:_DIGITS]}, {changed}"
 
@@ -81,7 +82,7 @@ def _describe_base(found: Provenance) -> str:
     assert base is not None
     rev = f"{base.rev} ({base.commit[:_DIGITS]})" if base.rev is not None else base.commit[:_DIGITS]
     within = f", all within {' '.join(base.allow)}" if base.allow else ""
-    return f"descends from {rev}; {len(base.changed)} files changed since{within}"
+    return f"descends from {rev}; {counted(len(base.changed), 'file')} changed since{within}"
 
 
 def _sha(digest: str | None) -> str:

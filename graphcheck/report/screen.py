@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, OverflowMethod
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -15,8 +15,10 @@ from graphcheck.report.terminal import style_of
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 
 _DRAW_SECONDS = 0.25
-_LINES_AROUND = 7
-"""Lines of a frame that are no rows: borders, header, outlook, the empty last line, and the shell's own above."""
+_LINES_BELOW = 3
+"""The outlook, the empty last line, and the shell's own above the table."""
+_LINES_AROUND = 4 + _LINES_BELOW
+"""Lines that are no rows: the table's borders and header too."""
 _FEWEST_ROWS = 3
 
 
@@ -63,27 +65,42 @@ class Screen(Following):
 
     def frame(self) -> Group:
         """One frame, as high as the terminal at most; it ends in an empty line, which is where a killed run stops."""
+        outlook = f"{self.outlook()}; Ctrl-C stops and reports, twice ends at once"
+        return Group(self._fitting_table(), Text(outlook, no_wrap=True, overflow="ellipsis"), Text())
+
+    def _fitting_table(self) -> Table:
+        """As many rows as there is room for. On a narrow terminal keys are folded; cut, where one alone is too high."""
+        room = self._console.height - _LINES_BELOW
+        most = min(max(_FEWEST_ROWS, self._console.height - _LINES_AROUND), len(self.rows))
+        num_rows = most
+        while num_rows > 0:
+            table = self._table(num_rows, "fold")
+            num_lines = len(self._console.render_lines(table, pad=False))
+            if num_lines <= room:
+                return table
+            num_rows = min(num_rows - 1, num_rows * room // num_lines)
+        return self._table(most, "ellipsis")
+
+    def _table(self, num_rows: int, overflow: OverflowMethod) -> Table:
         table = Table()
-        table.add_column("cell", overflow="ellipsis")
+        table.add_column("cell", overflow=overflow)
         # As wide as what is to come, so that the grid does not jump.
         table.add_column("phase", no_wrap=True, min_width=len("decode, forced"))
         for name, widest in (("step", "999"), ("tokens/s", "9999"), ("time", "99.9 s")):
             table.add_column(name, no_wrap=True, min_width=len(widest), justify="right")
-        for row in self._window():
+        for row in self._window(num_rows):
             table.add_row(*self._cells(row))
-        outlook = f"{self.outlook()}; Ctrl-C stops and reports, twice ends at once"
-        return Group(table, Text(outlook, no_wrap=True, overflow="ellipsis"), Text())
+        return table
 
     def _draw(self) -> None:
         self._drawn = self.now()
         self._live.refresh()
 
-    def _window(self) -> list[Row]:
-        """The rows around the one that runs, as many as there is room for."""
+    def _window(self, num_rows: int) -> list[Row]:
+        """The rows around the one that runs."""
         rows = list(self.rows.values())
-        room = max(_FEWEST_ROWS, self._console.height - _LINES_AROUND)
-        first = max(0, min(self.num_done - room // 2, len(rows) - room))
-        return rows[first : first + room]
+        first = max(0, min(self.num_done - num_rows // 2, len(rows) - num_rows))
+        return rows[first : first + num_rows]
 
     def _cells(self, row: Row) -> tuple[str | Text, ...]:
         now = self.now()

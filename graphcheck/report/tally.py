@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from graphcheck.harness.records.run_folder import RecordedAttempt
-from graphcheck.harness.records.summary import summarize
-from graphcheck.schema.run import AttemptFinished, RunInfo
+from graphcheck.harness.judging.summary import summarize
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, RunInfo
 from graphcheck.schema.verdicts import Outcome, Verdict
 
 _CUT_SHORT = (Verdict.HANG, Verdict.TIMEOUT, Verdict.CRASH, Verdict.OOM)

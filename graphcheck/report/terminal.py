@@ -10,7 +10,8 @@ from graphcheck.schema.verdicts import Verdict
 
 _STYLES = {Verdict.PASS: "green", Verdict.UNWITNESSED: "cyan", Verdict.SKIPPED: "yellow"}
 RED = "bold red"
-_UNBOUNDED = 100_000
+UNBOUNDED = 100_000
+"""More columns than any table has."""
 
 
 class Terminal(Console):
@@ -22,7 +23,7 @@ class Terminal(Console):
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr)
         if not self.file.isatty() and not os.environ.get("COLUMNS"):
-            self.width = _UNBOUNDED
+            self.width = UNBOUNDED
 
     @property
     def can_redraw(self) -> bool:

@@ -1,4 +1,4 @@
-"""Owns the sentences of reports: what a run ran on, what it adds up to, and what to do next."""
+"""Owns the sentences of reports: what a run ran on and what it adds up to."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,41 +6,16 @@ from graphcheck.harness.judging.findings import is_usable
 from graphcheck.harness.judging.locus import Locus, loci
 from graphcheck.harness.judging.patterns import first_tp
 from graphcheck.harness.judging.signatures import looks_like, recorded_signatures
-from graphcheck.harness.records.run_folder import RecordedAttempt
-from graphcheck.harness.records.summary import Summary
-from graphcheck.schema.ablation import Finding
-from graphcheck.schema.exit_codes import MEANING, ExitCode
-from graphcheck.schema.run import RunInfo
+from graphcheck.harness.judging.summary import Summary
+from graphcheck.report.rerun import as_typed
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, RunInfo
+from graphcheck.schema.verdicts import Outcome
 
 UNFINISHED = "UNFINISHED"
 """Shown for a cell that has no verdict because the run ended first."""
 
 EAGER_BY_DECLARATION = "PASS (eager by declaration)"
 MOST_NAMES = 4
-
-_NEXT: dict[ExitCode, str] = {
-    ExitCode.PASS: "switch a fix off and see what it prevents: `graphcheck run matrix --disable-fix NAME`, "
-    "names by `graphcheck list fixes`",
-    ExitCode.TOKENS: "read the first difference above; run the same command again to see whether it keeps its place",
-    ExitCode.USAGE: "correct what ended the run, then run the same command again; what had finished is in {run}",
-    ExitCode.HANG: "compare the ranks' last tags above; their logs and stacks are in {attempt}",
-    ExitCode.CRASH: "read the ranks' logs in {attempt}",
-    ExitCode.VACUOUS: "read above which path was not taken, or what is missing here (see `graphcheck doctor`); a green "
-    "that took another path would prove nothing",
-    ExitCode.GOLDEN: "if model and suite are as intended, make the golden again with the same matrix and model: "
-    "`graphcheck golden regen [MATRIX] [--model DIR]`",
-    ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",
-    ExitCode.INCOMPLETE: "run the same command where every cell has its devices, or accept skipped cells with "
-    "`--allow-skipped`; what had finished is in {run}",
-    ExitCode.INTERNAL: "report it with its traceback; what had finished is in {run}",
-    ExitCode.INTERRUPTED: "run the same command again; what had finished is in {run}",
-    ExitCode.TERMINATED: "run the same command again; what had finished is in {run}",
-}
-
-_NEXT_AFTER_PROOF = "paste the evidence into the pull request: `graphcheck report {run} --format markdown`"
-_NEXT_WHERE_NONE_CAN_ACT = (
-    "run cells in which the fix can act, which its line above tells, or name with `--fix` those to ablate"
-)
 
 RED_BASELINE = "the baseline is red with every fix on: ablating a red engine proves nothing"
 NOT_RUN = "-: the fix cannot act in this cell, so the cell was not run with it off"
@@ -51,10 +26,25 @@ CPU_ONLY_TORCH = (
 )
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def num_near_tied(finished: AttemptFinished) -> int:
+    """Prompts that differ from their golden by near ties alone."""
+    return sum(prompt.outcome is Outcome.NEAR_TIE for prompt in finished.prompts)
+
+
+def exactness(exact: int, prompts: int, near_ties: int) -> str:
+    """`5/16 +11 near ties`: of some prompts those that are token-exact, and those that differ by near ties alone."""
+    return f"{exact}/{prompts}" + (f" +{counted(near_ties, 'near tie')}" if near_ties else "")
+
+
 def names(keys: Sequence[str]) -> str:
     """Attempts that share a story, the first few by name."""
     more = len(keys) - MOST_NAMES
-    return ", ".join(keys[:MOST_NAMES]) + (f" and {more} more cells" if more > 0 else "")
+    return ", ".join(keys[:MOST_NAMES]) + (f" and {counted(more, 'more cell')}" if more > 0 else "")
 
 
 def title(info: RunInfo, path: str) -> str:
@@ -63,27 +53,14 @@ def title(info: RunInfo, path: str) -> str:
     if info.fixes_off:
         line += f"; fixes off: {', '.join(info.fixes_off)}"
     if info.overrides:
-        line += f"; changed: {', '.join(f'{name}={value}' for name, value in info.overrides.items())}"
+        line += f"; changed: {as_typed(info.overrides)}"
     return line
-
-
-def last_line(code: ExitCode, paths: Mapping[str, str], findings: Sequence[Finding] = ()) -> str:
-    """`exit 0: pass; next: ...`; `paths` holds the folders `run` and `attempt` that the advice may name.
-
-    `findings` are an ablation's, which has other advice to give.
-    """
-    advice = _NEXT[code]
-    if findings and code is ExitCode.PASS:
-        advice = _NEXT_AFTER_PROOF
-    elif code is ExitCode.UNPROVEN and {one for one in findings if not one.is_proof} == {Finding.CANNOT_ACT}:
-        advice = _NEXT_WHERE_NONE_CAN_ACT
-    return f"exit {int(code)}: {MEANING[code]}; next: {advice.format_map(paths)}"
 
 
 def summary_line(summary: Summary) -> str:
     """`6/6 cells, 72/72 token-exact (tape on CPU, no CUDA graph ran)`, and whatever else a reader must not miss."""
     counts = {
-        "near ties": summary.num_near_ties,
+        f"near tie{'s' * (summary.num_near_ties != 1)}": summary.num_near_ties,
         "unwitnessed": summary.num_unwitnessed,
         "eager by declaration": summary.num_declared_eager,
         "skipped": summary.num_skipped,
@@ -111,16 +88,23 @@ def locus_lines(found: Sequence[Locus]) -> list[str]:
 
 
 def where_lines(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> list[str]:
-    """What the red cells of a run have in common: their locus, the first TP size, the fix whose absence they show."""
-    known = recorded_signatures()
-    return [*locus_lines(loci(attempts)), *first_tp(attempts), *looks_like(info, attempts, known)]
+    """What the red cells of a run have in common: their locus, the first TP size, the fix whose absence they show.
+
+    That a fix which was switched off is absent is no news.
+    """
+    known = tuple(f"looks like `{fix}` off" for fix in info.fixes_off)
+    alike = [line for line in looks_like(info, attempts, recorded_signatures()) if not line.startswith(known)]
+    return [*locus_lines(loci(attempts)), *first_tp(attempts), *alike]
 
 
 def backend_phrase(summary: Summary) -> str:
-    """What the work ran on, so that a CPU green can never pass for CUDA evidence."""
+    """What the work ran on, so that a CPU green can never pass for CUDA evidence.
+
+    Ranks that hang give no evidence, whatever they ran; and where all was skipped there was none to give any.
+    """
     backends = summary.backends
     if not backends:
-        return "no rank gave evidence, no CUDA graph ran"
+        return "no rank told what it ran on"
     graphs = sorted({backend.graph for backend in backends if backend.graph})
     if graphs == ["cuda"]:
         names = " + ".join(dict.fromkeys(backend.device_name.removeprefix("NVIDIA ") for backend in backends))
@@ -146,8 +130,7 @@ def fail_fast_notes(info: RunInfo, attempts: Sequence[RecordedAttempt]) -> list[
     last = attempts[-1].finished if attempts else None
     if not info.overrides.get("fail_fast") or not left_out or last is None or is_usable(last):
         return []
-    rest = f"{left_out} cell{'s' * (left_out > 1)} not run"
-    return [f"--fail-fast: stopped at {last.key}, {last.verdict}; {rest}"]
+    return [f"--fail-fast: stopped at {last.key}, {last.verdict}; {counted(left_out, 'cell')} not run"]
 
 
 def memory_notes(attempts: Sequence[RecordedAttempt]) -> list[str]:

@@ -26,7 +26,7 @@ MEANING: dict[ExitCode, str] = {
     ExitCode.TOKENS: "tokens differ from the golden, or a cell disagrees with itself",
     ExitCode.USAGE: "wrong usage, or a file that cannot be used",
     ExitCode.HANG: "hang or time-out",
-    ExitCode.CRASH: "crash, out of memory, request error or leak",
+    ExitCode.CRASH: "crash, out of memory, request error, leak, audit breach, or logits that differ between ranks",
     ExitCode.VACUOUS: "nothing ran, or a cell did not take the path it claims",
     ExitCode.GOLDEN: "golden missing, stale or corrupt",
     ExitCode.UNPROVEN: "a fix is not proven",

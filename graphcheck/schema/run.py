@@ -1,5 +1,6 @@
 """Owns the records of a run folder: what ran, how each attempt went, and what was concluded."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -208,3 +209,11 @@ class AttemptFinished(Record):
     backend: Backend | None = None
     story: Story | None = None
     at: str
+
+
+@dataclass(frozen=True)
+class RecordedAttempt:
+    """One attempt as recorded; `finished` is None if the run ended first."""
+
+    started: AttemptStarted
+    finished: AttemptFinished | None

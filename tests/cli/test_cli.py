@@ -166,7 +166,7 @@ def test_a_reader_that_goes_away_does_not_change_the_exit_code(call: Call, fake_
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [("targets", "fake"), ("targets", "bundled"), ("fixes", "allreduce-sync"), ("fixes", "sync")],
+    [("targets", "fake"), ("targets", "bundled"), ("fixes", "allreduce-sync"), ("fixes", "sync"), ("settings", "kv")],
 )
 def test_what_there_is_can_be_listed(call: Call, kind: str, name: str) -> None:
     ended = call("list", kind)

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
+from graphcheck.harness.files.golden_store import read_golden, write_golden
 from graphcheck.harness.golden import regen_matrix
-from graphcheck.harness.golden.store import read_golden, write_golden
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.golden import GoldenStep
 from tests.cli.conftest import Program
@@ -51,7 +51,7 @@ def test_a_wrong_golden_is_found_reviewed_and_replaced(program: Program, tmp_pat
     make_matrix(tmp_path)
     first = program("golden", "regen", "m.toml")
     assert first.code == 0, first.output
-    assert "1 prompts, 6 tokens, 0 soft" in first.output
+    assert "1 prompt, 6 tokens, 0 soft" in first.output
     assert "the first, nothing to review" in first.output
     right = GOLDEN.read_bytes()
 

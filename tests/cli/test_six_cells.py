@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.golden.store import read_golden, write_golden
+from graphcheck.harness.files.golden_store import read_golden, write_golden
 from graphcheck.schema.golden import GoldenStep
 from graphcheck.schema.verdicts import Outcome, Verdict
 from graphcheck.shipped import golden_dir, models_dir

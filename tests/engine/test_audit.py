@@ -1,13 +1,17 @@
 """Audit and twin capture: silent on a right engine, and each clause has a planted break that they name."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 
-from graphcheck.engine.audit import Finding
+from graphcheck.engine.audit import Breach
+from graphcheck.engine.contract import INPUTS
 from graphcheck.engine.graph_runner import GraphRunner
 from graphcheck.engine.request import Request
+from graphcheck.engine.step import StepProgram
+from graphcheck.engine.step_io import StepInputs, StepOutputs
 from tests.engine.conftest import EngineMaker
 from tests.engine.outputs import random_requests, run_engine
 
@@ -23,24 +27,24 @@ def ending_one_by_one(count: int) -> list[Request]:
     ]
 
 
-def audited(make_engine: EngineMaker, fixes_off: tuple[str, ...] = (), **settings: int | str) -> tuple[Finding, ...]:
+def audited(make_engine: EngineMaker, fixes_off: tuple[str, ...] = (), **settings: int | str) -> tuple[Breach, ...]:
     # One bucket, because an audited capture takes its time.
     engine = make_engine(graph="on", audit="on", buckets="8", fixes_off=fixes_off, **settings)
     run_engine(engine, ending_one_by_one(8))
-    findings = engine.counters().findings
-    assert findings is not None
-    return findings
+    breaches = engine.counters().breaches
+    assert breaches is not None
+    return breaches
 
 
 @pytest.mark.parametrize("kv", ["paged", "static"])
-def test_right_engine_has_no_finding_and_the_audit_changes_no_bit(make_engine: EngineMaker, kv: str) -> None:
+def test_right_engine_has_no_breach_and_the_audit_changes_no_bit(make_engine: EngineMaker, kv: str) -> None:
     requests = random_requests(9, vocab=VOCAB)
     plain = make_engine(graph="on", logits="digest", kv=kv)
     watched = make_engine(graph="on", logits="digest", kv=kv, audit="on")
     before, after = run_engine(plain, requests), run_engine(watched, requests)
-    assert watched.counters().findings == ()
+    assert watched.counters().breaches == ()
     assert [step.logits_sha for step in after.steps] == [step.logits_sha for step in before.steps]
-    assert plain.counters().findings is None
+    assert plain.counters().breaches is None
 
 
 @pytest.mark.parametrize("kv", ["paged", "static"])
@@ -70,20 +74,48 @@ BROKEN_BUFFERS = {
 @pytest.mark.parametrize("fix", BROKEN_BUFFERS)
 def test_audit_names_clause_and_buffers_of_the_missing_fix(make_engine: EngineMaker, fix: str) -> None:
     clause, buffers = BROKEN_BUFFERS[fix]
-    findings = audited(make_engine, (fix,))
-    assert {finding.buffer for finding in findings if finding.clause == clause} == buffers
-    assert not any("FROZEN" in finding.detail for finding in findings)
+    breaches = audited(make_engine, (fix,))
+    assert {breach.buffer for breach in breaches if breach.clause == clause} == buffers
+    assert not any("FROZEN" in breach.detail for breach in breaches)
 
 
 def test_twin_capture_names_what_the_host_froze_and_the_buffers_are_clean(make_engine: EngineMaker) -> None:
-    findings = audited(make_engine, ("device-metadata",))
-    frozen = [finding for finding in findings if finding.clause == "residency"]
+    breaches = audited(make_engine, ("device-metadata",))
+    frozen = [breach for breach in breaches if breach.clause == "residency"]
     assert frozen
     assert "aten.full" in frozen[0].detail
     assert "step.py" in frozen[0].detail
     assert "1 -> 16" in frozen[0].detail
-    assert all(finding.replay == 0 for finding in frozen)
-    assert not [finding for finding in findings if finding.clause in ("contents", "identity")]
+    assert all(breach.replay == 0 for breach in frozen)
+    assert not [breach for breach in breaches if breach.clause in ("contents", "identity")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kv"),
+    [*((spec.name, "paged") for spec in INPUTS), ("block_tables", "static")],
+    ids=lambda value: str(value),
+)
+def test_any_input_that_a_captured_step_takes_from_the_host_is_named(
+    make_engine: EngineMaker, monkeypatch: pytest.MonkeyPatch, name: str, kv: str
+) -> None:
+    decode = StepProgram.decode
+
+    def decode_with_fills(self: StepProgram, inputs: StepInputs, outputs: StepOutputs) -> None:
+        values, dtype = getattr(self._mirror.batch, name), getattr(inputs, name).dtype
+        filled = torch.cat([torch.full((1,), value, dtype=dtype) for value in values.flatten().tolist()])
+        decode(self, replace(inputs, **{name: filled.view(values.shape)}), outputs)
+
+    monkeypatch.setattr(StepProgram, "decode", decode_with_fills)
+    breaches = make_engine(graph="on", audit="on", lanes=2, buckets="2", kv=kv).counters().breaches
+    assert breaches
+    assert {(breach.clause, breach.buffer) for breach in breaches} == {("residency", "aten.full.default")}
+    assert all("FROZEN" in breach.detail and "test_audit.py" in breach.detail for breach in breaches)
+
+
+def test_audited_capture_leaves_the_same_values_behind_as_any_other(make_engine: EngineMaker) -> None:
+    runner = make_engine(graph="on", audit="on", lanes=2, buckets="1,2").runner
+    assert runner is not None
+    assert all((getattr(runner.inputs, spec.name) == spec.fill).all() for spec in INPUTS)
 
 
 def test_stale_spare_lane_that_writes_into_a_live_page_is_named(
@@ -98,9 +130,9 @@ def test_stale_spare_lane_that_writes_into_a_live_page_is_named(
 
     monkeypatch.setattr(GraphRunner, "prepare", prepare_and_stray)
     run_engine(engine, random_requests(2, vocab=VOCAB))
-    findings = engine.counters().findings or ()
-    assert ("tail", "kv_cache.keys") in {(finding.clause, finding.buffer) for finding in findings}
-    assert "slot 17" in next(finding.detail for finding in findings if finding.buffer == "kv_cache.keys")
+    breaches = engine.counters().breaches or ()
+    assert ("tail", "kv_cache.keys") in {(breach.clause, breach.buffer) for breach in breaches}
+    assert "slot 17" in next(breach.detail for breach in breaches if breach.buffer == "kv_cache.keys")
 
 
 def test_read_past_the_length_of_a_sequence_shows_in_the_logits(

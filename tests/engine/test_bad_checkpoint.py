@@ -1,6 +1,7 @@
 """Checkpoints that the engine refuses: one line, before any tensor is loaded."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,23 @@ CONFIGS: dict[str, tuple[dict[str, object], str]] = {
     "layers in words": ({"num_hidden_layers": "2"}, "num_hidden_layers = '2': a size is a positive whole number; "),
     "no width": ({"hidden_size": None}, "hidden_size = None: a size is a positive whole number; "),
     "half a layer": ({"num_hidden_layers": 1.5}, "num_hidden_layers = 1.5: a size is a positive whole number; "),
+    "a window in words": ({"sliding_window": "16"}, "sliding_window = '16': a size is a positive whole number; "),
+    "an epsilon in words": ({"rms_norm_eps": "x"}, "rms_norm_eps = 'x': a factor is a positive number; "),
+    "no epsilon": ({"rms_norm_eps": None}, "rms_norm_eps = None: a factor is a positive number; "),
+    "a true epsilon": ({"rms_norm_eps": True}, "rms_norm_eps = True: a factor is a positive number; "),
+    "an epsilon that is no number": ({"rms_norm_eps": math.nan}, "rms_norm_eps = nan: a factor is a positive number; "),
+    "an endless base": ({"rope_theta": math.inf}, "rope_theta = inf: a factor is a positive number; "),
+    "a base of nothing": ({"rope_theta": 0}, "rope_theta = 0: a factor is a positive number; "),
+    "rope in a list": ({"rope_parameters": [1]}, "rope_parameters = [1]: settings are an object of names and values; "),
+    "scaling in words": ({"rope_scaling": "linear"}, "rope_scaling = 'linear': settings are an object of names and "),
+    "scaling by nothing": (
+        {"rope_scaling": {"rope_type": "linear", "factor": None}},
+        "factor = None: a factor is a positive number; ",
+    ),
+    "scaling without its length": (
+        {"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}},
+        "original_max_position_embeddings = None: a size is a positive whole number; ",
+    ),
 }
 
 
@@ -95,6 +113,12 @@ def test_configs(what: str, folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | changes))
     assert said in refusal(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "{", ""])
+def test_a_config_that_is_no_object(content: str, folder: Path) -> None:
+    (folder / "config.json").write_text(content)
+    assert "not a readable config (" in refusal(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"weights", b"\x80\x04K\x01.", b"\xff" * 100])

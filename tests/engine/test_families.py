@@ -15,10 +15,10 @@ from graphcheck import shipped
 from graphcheck.engine.architecture import read_config
 from graphcheck.engine.errors import CheckpointError
 from graphcheck.engine.request import Request
-from graphcheck.harness.golden.store import load_golden
-from graphcheck.harness.planning.model_folder import find_model
+from graphcheck.harness.files.golden_store import load_golden
+from graphcheck.harness.files.model_folder import find_model
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.harness.planning.resolve import resolve
-from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.models.make_families import TINY_MODELS, TinyModel, make
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Golden

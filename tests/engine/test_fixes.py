@@ -62,6 +62,16 @@ def test_sites_are_counted_per_phase(make_engine: EngineMaker) -> None:
     assert eager.counters().sites["metadata-refresh"] == dict.fromkeys(("prepare", "capture", "replay", "eager"), 0)
 
 
+@pytest.mark.parametrize(("count", "reached"), [(2, False), (1, True)])
+def test_pad_clear_is_reached_only_where_a_lane_is_spare(make_engine: EngineMaker, count: int, reached: bool) -> None:
+    engine = make_engine(graph="on", lanes=2, buckets="2")
+    run_engine(engine, random_requests(count, vocab=VOCAB))
+    counters = engine.counters()
+    assert counters.replays
+    assert (counters.padded_lanes > 0) == reached
+    assert counters.sites["pad-clear"]["prepare"] == (counters.replays if reached else 0)
+
+
 def test_unknown_fix_is_refused_with_the_choices() -> None:
     with pytest.raises(ConfigError, match="no such fix.*" + FIX_NAMES[0]):
         EngineConfig.from_settings({}, frozenset({"no-such-fix"}))

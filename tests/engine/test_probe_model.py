@@ -13,8 +13,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import DynamicCache, LlamaForCausalLM
 
-from graphcheck.harness.planning.matrix_file import load_matrix
-from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.files.matrix_file import load_matrix
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.models.probe_admission import evaluate
 from graphcheck.models.probe_tasks import EOS, TASKS, answer
 from graphcheck.models.probe_train import Recipe, make

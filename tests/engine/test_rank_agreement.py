@@ -12,7 +12,7 @@ from graphcheck import shipped
 from graphcheck.engine.collectives import StagedCollectives, Ticket
 from graphcheck.engine.config import defaults
 from graphcheck.engine.journal import JournalMemory
-from graphcheck.harness.golden.store import read_golden
+from graphcheck.harness.files.golden_store import read_golden
 from graphcheck.harness.judging.story import first_disagreement, first_split
 from graphcheck.schema.events import EVENT, Event, EvidenceEvent, StepEvent
 from graphcheck.schema.suite import Request, Workload

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from graphcheck.engine.engine import _best
+from graphcheck.harness.files.golden_store import load_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.pending import GoldenPlace, State
 from graphcheck.harness.golden.regen import regen
-from graphcheck.harness.golden.store import load_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.planning.plan import PlannedAttempt, plan_attempts
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import TargetError

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.pending import GoldenPlace
 from graphcheck.harness.golden.regen import regen
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.planning.plan import plan_attempts
 from graphcheck.schema.errors import TargetError
 from graphcheck.schema.events import ErrorEvent, Event, EvidenceEvent, ExitEvent, FinishedEvent, StepEvent

@@ -13,9 +13,9 @@ from tokenizers.pre_tokenizers import ByteLevel
 from graphcheck import shipped
 from graphcheck.engine.architecture import read_config
 from graphcheck.engine.checkpoint import Checkpoint
-from graphcheck.harness.golden.store import read_golden
-from graphcheck.harness.planning.model_folder import open_model
-from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.files.golden_store import read_golden
+from graphcheck.harness.files.model_folder import open_model
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.models import ADDABLE, smollm2
 
 HIDDEN, HEADS, KV_HEADS, FFN = 64, 4, 2, 96

@@ -120,6 +120,9 @@ def test_stop_ids_end_a_sequence_after_the_stop_token(make_engine: EngineMaker) 
         (Request("bad", tuple(range(120)), max_new_tokens=9), "context of 128"),
         (Request("bad", (3, 211), max_new_tokens=4), "outside the vocabulary of 211"),
         (Request("bad", (), max_new_tokens=4), "at least one token"),
+        (Request("bad", (3,), max_new_tokens=0), "0 new tokens"),
+        (Request("bad", (3,), max_new_tokens=2, forced_ids=(4, -1)), "token id -1 is outside the vocabulary of 211"),
+        (Request("bad", (3,), max_new_tokens=2, forced_ids=()), "no forced ids"),
     ],
 )
 def test_request_that_can_never_be_served_is_an_error_and_the_others_go_on(

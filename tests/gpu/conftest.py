@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphcheck.harness.running.devices import count_devices
+from graphcheck.harness.machine.devices import count_devices
 from graphcheck.schema.errors import DeviceError
 from tests.engine.conftest import tiny
 

@@ -119,16 +119,65 @@ def test_unwaited_collective_hangs_or_is_wrong(
     assert hung or any(tokens(wrong, rank) != tokens(right, rank) for rank in range(2))
 
 
-def test_audit_is_silent_on_a_right_engine(
+@pytest.mark.parametrize(
+    ("num_gpus_needed", "settings"),
+    [
+        (1, {"tp": 1, **CUDA}),
+        (1, {"tp": 1, "attention": "triton", **CUDA}),
+        (1, {"tp": 2, **SHARED}),
+        (2, {"tp": 2, **CUDA}),
+    ],
+    ids=["gather", "triton", "symm", "nccl"],
+)
+def test_audit_is_silent_on_a_right_engine_and_changes_no_bit(
     needs: Needs,
     target: BundledTarget,
     tiny: Path,
     tmp_path: Path,
+    num_gpus_needed: int,
+    settings: dict[str, int | str],
+) -> None:
+    needs(num_gpus_needed)
+    requests = random_requests(8, vocab=VOCAB)
+    plain, bare = run_attempt(target, tiny, requests, tmp_path / "plain", graph="on", logits="digest", **settings)
+    facts, watched = run_attempt(target, tiny, requests, tmp_path / "audit", graph="on", audit="on", **settings)
+    assert not facts.errors, facts.errors[0].traceback
+    for rank in range(int(settings["tp"])):
+        assert (plain.evidence[rank].audit, facts.evidence[rank].audit) == (None, ())
+        assert logits_by_token(watched, rank) == logits_by_token(bare, rank)
+
+
+@pytest.mark.parametrize("attention", ["gather", "triton"])
+def test_audit_names_what_a_cuda_graph_has_frozen(
+    needs: Needs, target: BundledTarget, tiny: Path, tmp_path: Path, attention: str
 ) -> None:
     needs(1)
-    facts, _ = run_attempt(target, tiny, random_requests(8, vocab=VOCAB), tmp_path, graph="on", audit="on", **CUDA)
-    assert not facts.errors
-    assert facts.evidence[0].audit == ()
+    settings: dict[str, int | str] = {"graph": "on", "audit": "on", "attention": attention, **CUDA}
+    facts, _ = run_attempt(target, tiny, random_requests(4, vocab=VOCAB), tmp_path, ("device-metadata",), **settings)
+    frozen = [breach for breach in facts.evidence[0].audit or () if breach.clause == "residency"]
+    assert frozen
+    assert {(breach.buffer, breach.replay) for breach in frozen} == {("aten.full.default", 0)}
+    assert all("FROZEN" in breach.detail and "step.py" in breach.detail for breach in frozen)
+
+
+@pytest.mark.parametrize(("num_gpus_needed", "settings"), [(1, SHARED), (2, CUDA)], ids=["symm", "nccl"])
+def test_audit_names_a_collective_that_a_cuda_graph_does_not_wait_for(
+    needs: Needs,
+    target: BundledTarget,
+    tiny: Path,
+    tmp_path: Path,
+    num_gpus_needed: int,
+    settings: dict[str, int | str],
+) -> None:
+    """No request has a stop id: ranks that choose other tokens go on in step, and nothing hangs."""
+    needs(num_gpus_needed)
+    asked: dict[str, int | str] = {"tp": 2, "graph": "on", "audit": "on", **settings}
+    facts, _ = run_attempt(target, tiny, random_requests(4, vocab=VOCAB), tmp_path, ("allreduce-sync",), **asked)
+    assert not facts.errors, facts.errors[0].traceback
+    for rank in range(2):
+        breaches = facts.evidence[rank].audit or ()
+        assert {breach.clause for breach in breaches} == {"visibility"}
+        assert {"layers.0.o_proj.reduce", "lm_head.gather"} <= {breach.buffer for breach in breaches}
 
 
 def test_hang_inside_a_replay_is_put_down_to_a_collective_by_breadcrumbs(

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from graphcheck.harness.machine.inventory import take_inventory
+from graphcheck.harness.machine.nvidia import memory_in_use
 from graphcheck.harness.running.device_memory import SETTLE_SECONDS, TOLERANCE_MIB
-from graphcheck.harness.running.inventory import take_inventory
-from graphcheck.harness.running.nvidia import memory_in_use
 from tests.gpu.conftest import Needs
 
 pytestmark = pytest.mark.gpu

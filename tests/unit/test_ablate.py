@@ -146,7 +146,7 @@ def test_a_delay_that_alone_turns_a_cell_red_is_a_red_baseline(fake_world: FakeW
     options = {"delays": DELAYS}
     ablated = ablate_in(fake_world, fake_world.matrix(graph=["on"]), target=target, options=options)
     assert (len(ablated.keys), ablated.code) == (2, ExitCode.TOKENS)
-    assert "graph_on.delay-rank0@layers.1=5ms  1 of 3 prompts differ" in rendered(ablated)
+    assert "graph_on.delay-rank0@layers.1=5ms  TOKENS: 1 of 3 prompts differ" in rendered(ablated)
 
 
 def test_a_fix_is_not_proven_if_putting_it_back_does_not_help(fake_world: FakeWorld) -> None:
@@ -182,7 +182,7 @@ def test_skipped_cells_leave_the_ablation_incomplete_unless_allowed(fake_world: 
     assert ablated.finding.reason == "without it TOKENS in decode in 1 of 2 cells, 1 skipped"
     assert (ablated.finding.finding, ablated.code) == (Finding.NECESSARY, ExitCode.INCOMPLETE)
     text = rendered(ablated)
-    assert "SKIPPED needs 2 cuda devices, found 1" in text
+    assert "SKIPPED: needs 2 cuda devices, found 1" in text
     assert RED_BASELINE not in text
     allowed = ablate_in(fake_world, matrix, num_devices=1, options=options, allow_skipped=True)
     assert allowed.code is ExitCode.PASS

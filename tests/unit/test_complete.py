@@ -14,7 +14,7 @@ from tests.in_process import make_call
         ("graphcheck ablate --fix pad", {"pad-clear"}),
         ("graphcheck run matrix --model pro", {"probe"}),
         ("graphcheck run matrix --format ", {"console", "markdown", "json"}),
-        ("graphcheck list ", {"matrices", "suites", "models", "fixes", "targets"}),
+        ("graphcheck list ", {"matrices", "suites", "models", "fixes", "targets", "settings"}),
         ("graphcheck run matrix --fail", {"--fail-fast"}),
     ],
 )

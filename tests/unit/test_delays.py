@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.files.model_folder import ModelFolder
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.harness.planning.delays import parse_delays
-from graphcheck.harness.planning.model_folder import ModelFolder
 from graphcheck.harness.planning.plan import PlannedAttempt
-from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.schema.attempt import Attempt, Cell, Delay
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import UsageError

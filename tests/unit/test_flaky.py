@@ -8,10 +8,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
+from graphcheck.harness.judging.repeats import settle
+from graphcheck.harness.judging.summary import summarize
 from graphcheck.harness.records.rejudge import contradictions, rejudged
 from graphcheck.harness.records.run_folder import Run, load_run
-from graphcheck.harness.records.summary import summarize
-from graphcheck.harness.running.repeats import settle
 from graphcheck.report.console import render
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.run import AttemptFinished

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphcheck import shipped
+from graphcheck.harness.files.golden_store import golden_name
+from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.golden.check import Checked, check_goldens, known_matrices, list_goldens
-from graphcheck.harness.golden.store import golden_name
-from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
 from tests.fake_world import FakeWorld, make_world
 
 GOLDEN = Path("golden/toy/trio.jsonl")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.files.golden_store import read_golden, write_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.check import check_goldens
-from graphcheck.harness.golden.store import read_golden, write_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.verdicts import Verdict
 from tests.failing_disk import make_unreadable

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.files.golden_store import golden_name, read_golden, write_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.accept import accept, checked_reason, reject
 from graphcheck.harness.golden.moved import Movement
 from graphcheck.harness.golden.pending import Filed, GoldenPlace, State, file_golden, find_pending
 from graphcheck.harness.golden.review import ChangeKind
-from graphcheck.harness.golden.store import golden_name, read_golden, write_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.supervise import Clock
 from graphcheck.schema.errors import FileError, GoldenCorrupt, UsageError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from graphcheck.harness.files.suite_file import LoadedSuite, load_suite
 from graphcheck.harness.golden.oracles import right_answer
 from graphcheck.harness.golden.quorum import Top, check_answers, mark_soft
-from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import GoldenDisputed
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from graphcheck.harness.files.golden_store import read_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden import regen as golden_regen
 from graphcheck.harness.golden.pending import GoldenPlace, State
 from graphcheck.harness.golden.regen import REFERENCE_TARGET, regen
-from graphcheck.harness.golden.store import read_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.planning.plan import PlannedAttempt, plan_attempts
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
 from graphcheck.schema.errors import GoldenDisputed, TargetError

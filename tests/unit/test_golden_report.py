@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from graphcheck.harness.files.golden_store import golden_name, read_golden, write_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.check import Checked, list_goldens
 from graphcheck.harness.golden.pending import Filed, GoldenPlace, State, file_golden, find_pending
 from graphcheck.harness.golden.review import Review
-from graphcheck.harness.golden.store import golden_name, read_golden, write_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.report.golden import environment_notes, print_checked, print_diff, print_filed, print_listed
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import GoldenStep

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcheck import shipped
-from graphcheck.harness.golden.store import (
+from graphcheck.harness.files.golden_store import (
     golden_folders,
     golden_name,
     load_golden,
@@ -19,8 +19,8 @@ from graphcheck.harness.golden.store import (
     shortest_float32,
     write_golden,
 )
-from graphcheck.harness.planning.model_folder import ModelFolder, open_model
-from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
+from graphcheck.harness.files.model_folder import ModelFolder, open_model
+from graphcheck.harness.files.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from tests.failing_disk import make_unreadable

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.records.environment import environment
-from graphcheck.harness.running import nvidia
-from graphcheck.harness.running.child import ask
+from graphcheck.harness.machine import nvidia
+from graphcheck.harness.machine.child import ask
+from graphcheck.harness.machine.environment import environment
+from graphcheck.harness.machine.inventory import torch_view
 from graphcheck.harness.running.interrupt import Interrupted
-from graphcheck.harness.running.inventory import torch_view
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.inventory import TorchView
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from graphcheck.harness.running.devices import DeviceCheck, count_in
+from graphcheck.harness.machine.devices import DeviceCheck, count_in
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError

@@ -75,6 +75,26 @@ def test_a_run_that_was_cut_short_says_what_has_no_verdict_and_what_never_starte
     assert (told["counts"]["unfinished"], told["exit_code"]) == (3, 8)
 
 
+def test_a_program_reads_what_the_screen_says_of_each_cell_and_of_all(fake_world: FakeWorld) -> None:
+    matrix = fake_world.matrix(tp=[1, 2], graph=["off", "on"], settings={"fault": "replays_off_by_one"})
+    told = printed(fake_world.run(matrix, require_backend="fake")[0])
+    assert told["where"][0] == "locus: graph; red corners: tp1-graph_on, tp2-graph_on"
+    assert told["lacks_backend"] == "fake", "no green cell replayed"
+    green, red = told["cells"][:2]
+    assert (green["explanation"], red["reason"]) == ([], "3 of 3 prompts differ; first 'one' at token 1")
+    assert red["explanation"][0].startswith("prompt 'one', token 1, rank 0: expected 58, got 59")
+    assert red["reason"] not in red["explanation"]
+    assert Path(red["folder"], "rank0.log").is_file()
+    plain = printed(fake_world.run(fake_world.matrix(graph=["on"]), require_backend="fake")[0])
+    assert (plain["where"], plain["lacks_backend"]) == ([], None)
+
+
+def test_an_attempt_that_never_started_has_no_folder(fake_world: FakeWorld) -> None:
+    run, _ = fake_world.run(fake_world.matrix(tp=[2], settings={"device": "cuda"}))
+    (skipped,) = printed(run)["cells"]
+    assert (skipped["folder"], skipped["explanation"]) == (None, [])
+
+
 def test_an_ablation_tells_its_findings_and_its_trials_beside_the_baseline(fake_world: FakeWorld) -> None:
     ablated = ablate_in(fake_world, fake_world.matrix(tp=[2], graph=["off", "on"]), options={"fixes": ("refresh",)})
     told = printed(ablated.run)

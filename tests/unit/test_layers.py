@@ -23,6 +23,8 @@ MAY_IMPORT = {
     "report": {"harness", "targets", "schema", "shipped"},
     "cli": {"report", "harness", "targets", "schema", "shipped", "models"},
 }
+ROOMS = ("files", "machine", "judging", "records", "planning", "running", "golden")
+"""Of the harness, from the bottom: a room may import those before it. What lies beside the rooms is above them all."""
 ENGINE_USER = "graphcheck.targets.bundled"
 NO_HEAVY_IMPORTS = {
     "schema": {"torch", "transformers", "pandas", "numpy", "typer", "rich"},
@@ -48,6 +50,15 @@ def layer(module: str) -> str:
     """`cli` for the entry points, the second name otherwise; the root module is its own layer."""
     second = module.split(".")[1] if "." in module else "root"
     return "cli" if second == "__main__" else second
+
+
+def room(module: str) -> str:
+    """`judging` for graphcheck.harness.judging.judge; the module's own name beside the rooms."""
+    return module.split(".")[2] if module.count(".") > 1 else "harness"
+
+
+def height(module: str) -> int:
+    return ROOMS.index(room(module)) if room(module) in ROOMS else len(ROOMS)
 
 
 def imports(module: str, path: Path, known: set[str]) -> Iterator[tuple[int, str]]:
@@ -97,6 +108,8 @@ def objection(module: str, own: str, imported: str) -> str | None:
     other = layer(imported)
     if own == "root":
         return "the root module imports nothing"
+    if own == other == "harness" and height(imported) > height(module):
+        return f"{room(module)} is not above {room(imported)}"
     if other in (own, "root"):
         return "the engine could be lifted out whole" if own == "engine" and other == "root" else None
     if other == "engine":
@@ -151,6 +164,8 @@ def tree(tmp_path: Path) -> Path:
         ("harness/bad.py", "from ..cli import app", "harness is not above cli"),
         ("harness/bad.py", "from graphcheck.engine import fixes", "bundled alone imports the engine"),
         ("harness/bad.py", "from graphcheck import engine", "bundled alone imports the engine"),
+        ("harness/judging/bad.py", "from graphcheck.harness.records import store", "judging is not above records"),
+        ("harness/files/bad.py", "from graphcheck.harness import doctor", "files is not above harness"),
         ("cli/bad.py", "def f():\n    import pandas", "cli does without pandas"),
         ("__main__.py", "import graphcheck.engine.fixes", "bundled alone imports the engine"),
         ("__main__.py", "import transformers", "cli does without transformers"),
@@ -198,12 +213,18 @@ def test_torch_behind_another_engine_module_is_found(tree: Path) -> None:
     [
         ("targets/bundled/good.py", "from graphcheck.engine import fixes"),
         ("harness/good.py", "from graphcheck import __version__, shipped\nfrom graphcheck.targets import base"),
+        (
+            "harness/records/good.py",
+            "from graphcheck.harness.judging import judge\nfrom graphcheck.harness.records import a",
+        ),
+        ("harness/good.py", "from graphcheck.harness.golden import regen"),
         ("report/good.py", "import pandas\nfrom graphcheck.harness.planning import plan"),
         ("engine/good.py", "import torch\nfrom graphcheck.engine import fixes"),
         ("models/good.py", "import torch\nimport transformers"),
     ],
 )
 def test_what_the_layers_allow(tree: Path, file: str, source: str) -> None:
+    (tree / file).parent.mkdir(exist_ok=True)
     (tree / file).write_text(source)
     assert violations(tree) == []
 

@@ -3,10 +3,9 @@
 import pytest
 
 from graphcheck.harness.judging.locus import loci
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
-from graphcheck.schema.run import AttemptFinished, AttemptStarted
+from graphcheck.schema.run import AttemptFinished, AttemptStarted, RecordedAttempt
 from graphcheck.schema.verdicts import Verdict
 
 

@@ -8,10 +8,9 @@ from graphcheck.harness.judging.judge import UNJUDGED
 from graphcheck.harness.judging.patterns import first_tp, patterns
 from graphcheck.harness.judging.transcript import Token, Transcript
 from graphcheck.harness.judging.wrong_tokens import wrong_tokens
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
-from graphcheck.schema.run import AttemptFinished, AttemptStarted, Tally, WrongTokens
+from graphcheck.schema.run import AttemptFinished, AttemptStarted, RecordedAttempt, Tally, WrongTokens
 from graphcheck.schema.verdicts import Verdict
 from tests.goldens import golden_of
 

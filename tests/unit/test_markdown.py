@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.golden.store import read_golden, write_golden
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run, load_run
+from graphcheck.harness.files.golden_store import read_golden, write_golden
+from graphcheck.harness.records.run_folder import Run, load_run
 from graphcheck.report.markdown import markdown, print_markdown
 from graphcheck.report.tally import evidence_line
 from graphcheck.report.words import RED_BASELINE
 from graphcheck.schema.errors import GoldenCorrupt
 from graphcheck.schema.exit_codes import ExitCode
-from graphcheck.schema.run import AttemptFinished, NearTie
+from graphcheck.schema.run import AttemptFinished, NearTie, RecordedAttempt
 from graphcheck.schema.verdicts import Outcome, Verdict
 from tests.fake_ablation import ablate_in, scripted
 from tests.fake_world import FakeWorld
@@ -51,7 +51,8 @@ def on_one_gpu(attempt: RecordedAttempt) -> RecordedAttempt:
 
 
 def test_a_green_run_says_everything_in_order(fake_world: FakeWorld) -> None:
-    run = four_cells(fake_world, command=("graphcheck", "run", "matrix", "m.toml", "-k", "tp=1 or tp=2"))
+    typed = ("graphcheck", "run", "matrix", "m.toml", "-k", "tp=1 or tp=2", "--fail-fast")
+    run = four_cells(fake_world, command=(*typed, "--run-dir", "out", "--format=markdown"))
     golden = read_golden(fake_world.golden_file).header
     block = markdown(run)
     parts = [
@@ -63,7 +64,7 @@ def test_a_green_run_says_everything_in_order(fake_world: FakeWorld) -> None:
         f"| golden toy/trio | sha256: {golden.body_sha[:12]}; 3 prompts by the rule () |",
         f"\n{GREEN}\n",
         "| tp | graph off | graph on |\n| --- | --- | --- |\n| 1 | PASS 3/3, 0 replays | PASS 3/3, 11 replays |\n",
-        "### To repeat\n\n```text\nby hand\ngraphcheck run matrix m.toml -k 'tp=1 or tp=2'\n```\n",
+        "### To repeat\n\n```text\nby hand\ngraphcheck run matrix m.toml -k 'tp=1 or tp=2' --fail-fast\n```\n",
         "### Limitations\n\n- ",
     ]
     assert [block.index(part) for part in parts] == sorted(block.index(part) for part in parts)
@@ -199,6 +200,28 @@ def test_an_ablation_shows_baseline_table_findings_and_the_hang(fake_world: Fake
     assert f"- {once}" in said
 
 
+def test_an_ablation_of_which_every_trial_was_skipped_claims_no_trial(fake_world: FakeWorld) -> None:
+    matrix = fake_world.matrix(tp=[1, 2], graph=["on"], settings={"device": "cuda"})
+    block = markdown(ablate_in(fake_world, matrix, options={"fixes": ("refresh",)}).run)
+    assert "| refresh | SKIPPED | SKIPPED | CANNOT ACT HERE |" in block
+    assert "switched off one at a time" not in block
+    some = ablate_in(fake_world, matrix, num_devices=1, options={"fixes": ("refresh",)}).run
+    assert "switched off one at a time" in markdown(some)
+
+
+def test_ranks_that_hung_on_gpus_and_told_nothing_are_not_called_no_evidence_about_gpus(fake_world: FakeWorld) -> None:
+    def backend(device: str, num_devices: int = 0) -> str:
+        matrix = fake_world.matrix(tp=[1], graph=["on"], settings={"device": device, "fault": "hang_capture"})
+        run, _ = fake_world.run(matrix, num_devices=num_devices)
+        run = edited(run, backend=None)
+        return limitations(markdown(run))[0]
+
+    no_evidence = "This is no evidence about CUDA graphs, NCCL or GPUs."
+    assert backend("cuda", 1) == "- Backend and devices: no rank told what it ran on; no other was tried."
+    assert backend("cpu").endswith(no_evidence)
+    assert backend("cuda", 0).endswith(no_evidence), "it was skipped"
+
+
 def test_injected_delays_are_a_limitation(fake_world: FakeWorld) -> None:
     options = {"delays": ("rank=0,site=layers.1,ms=5",), "fixes": ("refresh",), "repeats": 2}
     block = markdown(ablate_in(fake_world, fake_world.matrix(graph=["on"]), options=options).run)
@@ -304,7 +327,7 @@ def test_nothing_private_is_printed(
     run, _ = fake_world.run(
         fake_world.matrix(graph=["on"]),
         fixes_off=("refresh",),
-        command=("graphcheck", "run", "matrix", "--run-dir", str(home / "runs")),
+        command=("graphcheck", "run", "matrix", "--golden-dir", str(home / "golden")),
     )
     run = edited(run, reason=told)
     console = Console(file=io.StringIO(), width=80)
@@ -314,7 +337,7 @@ def test_nothing_private_is_printed(
     assert [word for word in private if word in markdown(run)] == list(private), "all planted"
     assert [word for word in private if word in block] == []
     assert "TOKENS: ~/x by <user> on <host> at <address> (<address>) with $PLANTED_TOKEN" in block
-    assert "graphcheck run matrix --run-dir ~/runs" in block
+    assert "graphcheck run matrix --golden-dir ~/golden" in block
     assert "graph_on.no-refresh  TOKENS" in block
     aside = capsys.readouterr().err.splitlines()
     assert aside == [

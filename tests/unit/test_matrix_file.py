@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.planning.matrix_file import load_matrix
-from graphcheck.harness.planning.toml_lines import key_lines, line_of
+from graphcheck.harness.files.matrix_file import load_matrix
+from graphcheck.harness.files.toml_lines import key_lines, line_of
 from graphcheck.schema.errors import MatrixError
 
 GOOD = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.planning.model_folder import find_model, open_model
+from graphcheck.harness.files.model_folder import find_model, open_model
 from graphcheck.schema.errors import ModelError
 from tests.tiny_model import EOS, make_tiny_llama, words
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from graphcheck import shipped
+from graphcheck.harness.files.calibration_store import find_calibrations, read_calibrations
+from graphcheck.harness.files.golden_store import read_golden
+from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.calibrate import calibrate
-from graphcheck.harness.golden.calibration_store import find_calibrations, read_calibrations
 from graphcheck.harness.golden.check import check_goldens, list_goldens
-from graphcheck.harness.golden.store import read_golden
-from graphcheck.harness.planning.matrix_file import load_matrix
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import (

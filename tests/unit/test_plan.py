@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
-from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.files.model_folder import open_model
 from graphcheck.harness.planning.plan import Overrides, plan_attempts
 from graphcheck.schema.capabilities import AxisSpec, Capabilities, FixInfo, Signature
 from graphcheck.schema.errors import MatrixError, UsageError

@@ -12,7 +12,10 @@ import typer
 import graphcheck
 from graphcheck.cli.app import app
 from graphcheck.harness.catalogue import catalogue
+from graphcheck.harness.files.matrix_file import load_matrix
+from graphcheck.harness.planning.plan import plan_attempts
 from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.matrix import Matrix, Policy
 from graphcheck.schema.verdicts import Verdict
 from graphcheck.targets.registry import load_target
 
@@ -116,6 +119,17 @@ def typed(text: str) -> set[str]:
 
 def test_the_readme_and_the_program_know_the_same_things() -> None:
     assert differences(README.read_text(encoding="utf-8")) == []
+
+
+def test_the_matrix_file_in_the_readme_is_one_and_explains_every_key(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    path = tmp_path / "example.toml"
+    path.write_text(block, encoding="utf-8")
+    loaded = load_matrix(str(path))
+    planned = plan_attempts(loaded, load_target("bundled").describe())
+    assert [one.attempt.cell.name for one in planned][-1] == "tp2-graph_off-shapes_exact"
+    explained = {re.split(r"[] =]", line.lstrip("["))[0] for line in block.splitlines() if "  # " in line}
+    assert explained == {*Matrix.model_fields, *Policy.model_fields}
 
 
 def test_help_says_what_each_exit_code_means() -> None:

@@ -1,21 +1,27 @@
 """The report: a function of the run folder, which tells what ran, what is red and why, and what to do next."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run, load_run
-from graphcheck.harness.records.summary import summarize
+from graphcheck.harness.judging.summary import summarize
+from graphcheck.harness.planning.request import RunRequest
+from graphcheck.harness.records.run_folder import Run, load_run
+from graphcheck.harness.running.run_matrix import run_matrix
 from graphcheck.report import words
 from graphcheck.report.console import render
 from graphcheck.report.frames import cells_frame
+from graphcheck.report.lines import Lines
+from graphcheck.report.markdown import markdown
 from graphcheck.schema.evidence import AuditFinding, Backend, Evidence
-from graphcheck.schema.exit_codes import MEANING, ExitCode
-from graphcheck.schema.run import RunInfo
+from graphcheck.schema.exit_codes import ExitCode
+from graphcheck.schema.run import RecordedAttempt, RunInfo
 from graphcheck.schema.verdicts import Verdict
 from tests.fake_world import FakeWorld
+from tests.near_ties import calibrated, make_unsure
 
 TAPE = Backend(graph="tape", device_name="CPU")
 EAGER = Backend(device_name="CPU")
@@ -123,7 +129,7 @@ def test_skipped_and_unfinished_cells_are_not_passed_over(fake_world: FakeWorld)
 def test_the_title_names_everything_that_changed_the_matrix(fake_world: FakeWorld) -> None:
     run, _ = fake_world.run(fake_world.matrix(graph=["off"]), fixes_off=("sync",), lanes=2, ignore_eos=True)
     title = rendered(run).splitlines()[0]
-    assert title.endswith("; fixes off: sync; changed: ignore_eos=True, lanes=2")
+    assert title.endswith("; fixes off: sync; changed: --ignore-eos --lanes 2")
 
 
 def test_a_missed_backend_is_said_in_the_summary(fake_world: FakeWorld) -> None:
@@ -131,6 +137,14 @@ def test_a_missed_backend_is_said_in_the_summary(fake_world: FakeWorld) -> None:
     summary, last = rendered(run).splitlines()[-2:]
     assert summary.endswith("; --require-backend fake: no green cell replayed graphs on it alone")
     assert last.startswith("exit 5: ")
+
+
+def test_a_grid_on_a_narrow_terminal_cuts_no_word(fake_world: FakeWorld) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"], fault=["one_rank_eager"], strikes=["decode"]))
+    narrow = rendered(run, width=40)
+    assert "…" not in narrow
+    folded = "".join(line.split("│")[2].strip() for line in narrow.splitlines() if line.startswith("│"))
+    assert folded == "one_rank_eager"
 
 
 def test_a_pipe_gets_no_escape_codes_and_whole_lines(fake_world: FakeWorld) -> None:
@@ -162,7 +176,7 @@ def test_findings_of_the_audit_are_shown_and_those_that_are_left_out_are_counted
     text = rendered(replace(run, attempts=(attempt,)))
     assert "graph_on  ERROR: tail is broken" in text
     assert "audit, rank 0, replay 1: tail of positions: lane 3 is 7" in text
-    assert "and 1 more findings of the audit" in text
+    assert "and 1 more finding of the audit" in text
 
 
 def test_an_unknown_counter_is_missing_in_the_table_not_zero(fake_world: FakeWorld) -> None:
@@ -184,7 +198,7 @@ def test_an_unknown_counter_is_missing_in_the_table_not_zero(fake_world: FakeWor
         ([H200.model_copy(update={"collectives": None})], ["a"], "CUDA graphs, 1x H200"),
         ([H200], [None], "CUDA graphs, H200, nccl"),
         ([H200, TAPE], ["a"], "cuda + tape on CPU + CUDA"),
-        ([], [], "no rank gave evidence, no CUDA graph ran"),
+        ([], [], "no rank told what it ran on"),
     ],
 )
 def test_every_summary_names_what_the_work_ran_on_and_no_gpu_that_merely_was_there(
@@ -213,11 +227,26 @@ def test_an_nvidia_device_with_a_cpu_build_of_torch_is_warned_about_in_line_one(
     assert first_line(nvidia_devices="0", torch_cuda="none").startswith("graphcheck")
 
 
-@pytest.mark.parametrize("code", ExitCode)
-def test_the_last_line_has_words_for_every_code_that_a_run_can_end_with(code: ExitCode) -> None:
-    line = words.last_line(code, {"run": "RUN", "attempt": "ATTEMPT"})
-    assert line.startswith(f"exit {int(code)}: {MEANING[code]}; next: ")
-    assert "{" not in line
+def test_a_cell_that_rests_on_near_ties_says_how_many(fake_world: FakeWorld) -> None:
+    make_unsure(fake_world)
+    matrix = fake_world.matrix(graph=["on"], settings={"fault": "drift"})
+    calibrated(fake_world, matrix)
+    run, _ = fake_world.run(matrix, gives_forced=True)
+    assert "PASS  2/3 +1 near tie  11 replays" in rendered(run)
+    assert "PASS 2/3 +1 near tie, 11 replays" in markdown(run)
+    assert "(fake on CPU, no CUDA graph ran), 1 near tie\n" in rendered(run)
+
+
+def test_the_grid_and_the_line_of_a_cell_with_a_forced_pass_tell_the_same_seconds(fake_world: FakeWorld) -> None:
+    paper = Console(file=io.StringIO(), width=200)
+    request = RunRequest(matrix=str(fake_world.matrix(tp=[2], graph=["on"], fault=["hang"])))
+    ran = run_matrix(request, Lines(paper, fake_world.clock.now), fake_world.surroundings(gives_forced=True))
+    assert isinstance(paper.file, io.StringIO)
+    told = re.search(r"HANG  0/3  (\d\.\d) s", paper.file.getvalue())
+    shown = re.search(r"HANG  0/3  \? replays  (\d\.\d) s", rendered(load_run(ran.path)))
+    assert told is not None
+    assert shown is not None
+    assert float(told[1]) == float(shown[1]) > 4.0, "two hangs of 2.2 s"
 
 
 def test_a_cell_with_an_axis_of_its_own_leaves_it_empty_elsewhere(fake_world: FakeWorld) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.planning.model_folder import ModelFolder, open_model
+from graphcheck.harness.files.model_folder import ModelFolder, open_model
+from graphcheck.harness.files.suite_file import LoadedSuite, load_suite
 from graphcheck.harness.planning.resolve import forced_workload, resolve, resolve_for_golden
-from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.errors import GoldenStale, SuiteError
 from graphcheck.schema.golden import Golden, GoldenHeader, GoldenPrompt, GoldenStep
 from tests.tiny_model import EOS, make_tiny_llama

@@ -185,6 +185,17 @@ def test_a_grid_is_never_higher_than_its_terminal_and_keeps_the_running_cell_in_
     assert all(" decode " in frame for frame in screen.frames)
 
 
+def test_two_cells_on_a_narrow_terminal_do_not_look_the_same(fake_world: FakeWorld) -> None:
+    screen = Filming(terminal(60, 14), fake_world.clock.now)
+    with screen:
+        followed(fake_world, fake_world.matrix(tp=[1], graph=["off", "on"], strikes=["decode"]), screen)
+    assert screen.frames
+    for frame in screen.frames:
+        assert "…" not in frame.split("└")[0]
+        key = "".join(line.split("│")[1].strip() for line in frame.splitlines() if line.startswith("│"))
+        assert key == "tp1-graph_off-strikes_decodetp1-graph_on-strikes_decode"
+
+
 def test_an_ablation_is_followed_by_its_trials(fake_world: FakeWorld) -> None:
     console = Console(file=io.StringIO())
     matrix = fake_world.matrix(tp=[1], graph=["off", "on"])

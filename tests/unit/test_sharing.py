@@ -2,11 +2,11 @@
 
 import pytest
 
-from graphcheck.harness.planning.model_folder import open_model
+from graphcheck.harness.files.model_folder import open_model
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.harness.planning.sharing import share_devices
-from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.harness.records.run_folder import load_run
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_matrix import run_matrix

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from graphcheck import shipped
-from graphcheck.harness.golden.store import read_golden
-from graphcheck.harness.judging.record_signatures import signatures_of
+from graphcheck.harness.files.golden_store import read_golden
 from graphcheck.harness.judging.signatures import looks_like, recorded_signatures
+from graphcheck.harness.records.record_signatures import main, signatures_of
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.words import where_lines
 from graphcheck.schema.errors import UsageError
@@ -93,3 +93,32 @@ def test_the_report_says_what_a_run_looks_like(fake_world: FakeWorld, monkeypatc
     monkeypatch.setattr(shipped, "signatures_dir", lambda: folder)
     run = with_fault(fake_world, "corrupt")
     assert where_lines(run.info, run.attempts)[-1].startswith("looks like `fix-a` off: 3 of 3 wrong prompts")
+    known_off = run.info.model_copy(update={"fixes_off": ("fix-a",)})
+    assert not any("looks like" in line for line in where_lines(known_off, run.attempts)), "the title says so"
+    other_off = run.info.model_copy(update={"fixes_off": ("fix-b",)})
+    assert any("looks like `fix-a` off" in line for line in where_lines(other_off, run.attempts))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "usage: "),
+        (["--help"], 0, "usage: "),
+        (["nowhere"], 2, "record_signatures: nowhere/run.json: cannot be read"),
+        (["runs"], 2, "record_signatures: "),
+    ],
+)
+def test_what_cannot_be_recorded_is_told_without_a_traceback(
+    arguments: list[str],
+    code: int,
+    said: str,
+    fake_world: FakeWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", ["record_signatures", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    out, err = capsys.readouterr()
+    assert (out + err).startswith(said)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.schema.errors import SuiteError
 
 GOOD = """\

@@ -10,8 +10,8 @@ from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.config import parse_buckets
 from graphcheck.engine.request import Request
 from graphcheck.engine.scheduler import Scheduler
-from graphcheck.harness.planning.matrix_file import load_matrix
-from graphcheck.harness.planning.suite_file import load_suite
+from graphcheck.harness.files.matrix_file import load_matrix
+from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.models.probe_tasks import EOS, answer
 from graphcheck.schema.matrix import Matrix
 from graphcheck.schema.suite import Prompt, Suite

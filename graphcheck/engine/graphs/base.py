@@ -7,7 +7,7 @@ from typing import Protocol
 from graphcheck.engine.graphs.trace import TracedOp
 
 LAUNCH, WAIT = "launch", "wait"
-"""Verbs that begin the labels of a collective's two nodes; its site follows."""
+"""Verbs that begin the labels under which a collective calls its two parts; its site follows."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,9 @@ class Graph(Protocol):
     """One captured step over fixed memory. No model code runs at replay."""
 
     @property
-    def num_nodes(self) -> int | None:
-        """Nodes of the graph, where the backend can count them."""
-        ...
-
-    @property
-    def labels(self) -> list[str] | None:
-        """What each node does, in order, collectives as `launch SITE` and `wait SITE`; None where unknown."""
-        ...
-
-    @property
     def trace(self) -> list[TracedOp] | None:
-        """Every op as captured; None if the backend was not asked, or cannot tell."""
+        """Every op as captured, in order, collectives as `launch SITE` and `wait SITE`; None if the backend was not
+        asked for it."""
         ...
 
     def replay(self) -> None: ...
@@ -70,7 +61,7 @@ class GraphBackend(Protocol):
         ...
 
     def call(self, work: Callable[[], None], label: str) -> None:
-        """Runs `work` now and, while a capture is open, at each replay of the graph as well."""
+        """Runs `work` now and, while a capture is open, at each replay of the graph as well; one op of its trace."""
         ...
 
 

@@ -5,20 +5,18 @@ KV cache is mutated for real, no model code runs at replay, and reading a device
 is an error. Collectives are nodes of their own (`call`), because waiting for one is not an op that can be seen.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from graphcheck.engine.errors import CaptureError
 from graphcheck.engine.graphs.base import GraphKey
 from graphcheck.engine.graphs.host_reads import HostReadMode, refuse_host_read
-from graphcheck.engine.graphs.trace import TracedOp, traced
+from graphcheck.engine.graphs.trace import TracedOp, Tracer
 
 _COLLECTIVE_NAMESPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "symm_mem")
 _ALLOCATES_ONLY = ("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty")
@@ -87,7 +85,7 @@ class TapeGraph:
 
 
 class TapeBackend:
-    """Records a step with a dispatch mode. One capture at a time. `trace` keeps every op for twin capture."""
+    """Records a step with a dispatch mode. One capture at a time. `trace` gives every graph its trace."""
 
     name = "tape"
 
@@ -102,8 +100,7 @@ class TapeBackend:
     def capture(self, key: GraphKey, step: Callable[[], None]) -> TapeGraph:
         """See GraphBackend.capture."""
         graph = TapeGraph()
-        graph.trace = [] if self._trace else None
-        self._recorder = _Recorder(graph)
+        self._recorder = _Recorder(graph, trace=self._trace)
         try:
             with HostReadMode(), self._recorder:
                 step()
@@ -124,43 +121,26 @@ class TapeBackend:
         if self._recorder is None:
             work()
             return
-        with self._recorder.paused():
-            work()
+        self._recorder.call(work, label)
         self._recorder.graph.add(work, label)
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(Tracer):
     """Runs every op of a step as it comes and puts on the tape what must run again."""
 
-    def __init__(self, graph: TapeGraph) -> None:
-        super().__init__()
+    def __init__(self, graph: TapeGraph, *, trace: bool) -> None:
+        super().__init__("cpu", keep=trace)
         self.graph = graph
-        self._paused = False
+        graph.trace = self.trace
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Ops inside the block run without being recorded; they are the device's, and may read its memory."""
-        self._paused = True
-        try:
-            with torch._C.DisableTorchFunction():
-                yield
-        finally:
-            self._paused = False
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self._paused:
-            return func(*args, **kwargs)
+    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See Tracer.run."""
         if func.namespace in _COLLECTIVE_NAMESPACES:
             raise CaptureError(
                 f"{func}: a collective outside the communication layer would be lost at replay; "
                 "issue it through Collectives.launch and wait"
             )
         refuse_host_read(func, args)
-        if self.graph.trace is not None:
-            self.graph.trace.append(traced(str(func), args, kwargs))
         result = func(*args, **kwargs)
         if func._schema.is_mutable:
             self.graph.add(lambda: func(*args, **kwargs), str(func))

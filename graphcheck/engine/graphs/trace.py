@@ -1,4 +1,4 @@
-"""Owns the trace of a capture, op by op, and what two captures of one step must have in common.
+"""Owns the trace of a capture, op by op: how it is taken, and what two captures of one step must have in common.
 
 A value that the host decided while capturing differs between captures with different contents; a value that the
 device decides does not show. So a difference proves that something was frozen, without any golden.
@@ -6,18 +6,25 @@ device decides does not show. So a difference proves that something was frozen, 
 
 import os
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 _RECORDER = os.path.dirname(__file__)
 
 
 @dataclass(frozen=True)
 class TracedOp:
-    """One op as it was captured, views included: its host-side arguments, its tensors' shapes, its source line."""
+    """One op as it was captured, views included: its host-side arguments, its tensors' shapes, its source line.
+
+    Work that is put on the graph by hand (GraphBackend.call) is one op by the name of its label.
+    """
 
     op: str
     scalars: tuple[object, ...]
@@ -38,15 +45,61 @@ class Frozen:
         return f"{self.op} at {self.source}: {self.first} -> {self.second}"
 
 
-def traced(op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedOp:
-    """The trace of one call."""
-    leaves, _ = tree_flatten((args, kwargs))
-    return TracedOp(
-        op=op,
-        scalars=tuple(leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)),
-        shapes=tuple(tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)),
-        source=source_line(),
-    )
+class Tracer(TorchDispatchMode):
+    """While active, sees every op that passes torch's dispatcher, and keeps the trace of it if that is asked for.
+
+    A kernel that is launched past the dispatcher is not seen. Reads no memory of the device, which a capture forbids.
+    """
+
+    def __init__(self, device_type: str, *, keep: bool = True) -> None:
+        """`device_type` is where the step computes, as torch names it: tensors elsewhere are the host's."""
+        super().__init__()
+        self.trace: list[TracedOp] | None = [] if keep else None
+        self._device_type = device_type
+        self._paused = False
+
+    def run(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs one op of the step; returns its result."""
+        return func(*args, **kwargs)
+
+    def call(self, work: Callable[[], None], label: str) -> None:
+        """Runs `work` as one op: what is inside is the device's own, not looked at, and may read its memory."""
+        self._keep(label, (), {})
+        with self._pause():
+            work()
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        self._keep(str(func), args, kwargs)
+        return self.run(func, args, kwargs)
+
+    def _keep(self, op: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.trace is None:
+            return
+        leaves = tree_leaves((args, kwargs))
+        scalars = tuple(self._host_value(leaf) for leaf in leaves if not self._is_on_device(leaf))
+        shapes = tuple(tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor))
+        self.trace.append(TracedOp(op, scalars, shapes, source_line()))
+
+    @contextmanager
+    def _pause(self) -> Iterator[None]:
+        self._paused = True
+        try:
+            with torch._C.DisableTorchFunction():
+                yield
+        finally:
+            self._paused = False
+
+    def _is_on_device(self, leaf: object) -> bool:
+        return isinstance(leaf, torch.Tensor) and leaf.device.type == self._device_type
+
+    def _host_value(self, leaf: object) -> object:
+        # What a tensor of the host holds is frozen as a number would be.
+        return leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def source_line() -> str:

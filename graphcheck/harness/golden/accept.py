@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from graphcheck.harness.files.golden_store import golden_bytes, replace_file
+from graphcheck.harness.files.matrix_file import LoadedMatrix
 from graphcheck.harness.golden.moved import Movement, what_moved
 from graphcheck.harness.golden.pending import Pending
 from graphcheck.harness.golden.review import ChangeKind
-from graphcheck.harness.golden.store import golden_bytes, replace_file
-from graphcheck.harness.planning.matrix_file import LoadedMatrix
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.golden import HardAcceptance

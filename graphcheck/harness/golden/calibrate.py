@@ -13,23 +13,23 @@ from math import ceil, inf
 from pathlib import Path
 from shlex import join
 
-from graphcheck.harness.golden.calibration_store import (
+from graphcheck.harness.files.calibration_store import (
     calibration_name,
     calibrations_bytes,
     find_calibrations,
     made_for,
 )
+from graphcheck.harness.files.golden_store import golden_folders, load_golden, replace_file, wanted_golden_dir
 from graphcheck.harness.golden.quorum import movements
-from graphcheck.harness.golden.store import golden_folders, load_golden, replace_file, wanted_golden_dir
 from graphcheck.harness.judging.near_tie import ulp
+from graphcheck.harness.machine.devices import DeviceCheck
+from graphcheck.harness.machine.environment import environment
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.prepare import Ready
 from graphcheck.harness.planning.request import Plan, RunRequest, make_plan
 from graphcheck.harness.planning.resolve import resolve
-from graphcheck.harness.records.environment import environment
 from graphcheck.harness.records.run_store import RunStore
 from graphcheck.harness.running.device_memory import DeviceMemory
-from graphcheck.harness.running.devices import DeviceCheck
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_attempt import Attempter, Judged
 from graphcheck.schema.base import AxisValue

@@ -6,20 +6,20 @@ from itertools import product
 from pathlib import Path
 
 from graphcheck import shipped
-from graphcheck.harness.golden.calibration_store import SUFFIX as CALIBRATION_SUFFIX
-from graphcheck.harness.golden.calibration_store import find_calibrations
-from graphcheck.harness.golden.pending import SUFFIX
-from graphcheck.harness.golden.store import (
+from graphcheck.harness.files.calibration_store import SUFFIX as CALIBRATION_SUFFIX
+from graphcheck.harness.files.calibration_store import find_calibrations
+from graphcheck.harness.files.golden_store import (
     golden_folders,
     golden_name,
     load_golden,
     read_golden,
     wanted_golden_dir,
 )
-from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
-from graphcheck.harness.planning.model_folder import find_model
+from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.files.model_folder import find_model
+from graphcheck.harness.files.suite_file import load_suite
+from graphcheck.harness.golden.pending import SUFFIX
 from graphcheck.harness.planning.resolve import resolve
-from graphcheck.harness.planning.suite_file import load_suite
 from graphcheck.models import ADDABLE
 from graphcheck.schema.errors import GoldenError, ModelError
 from graphcheck.schema.golden import Calibration, Golden, GoldenHeader

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcheck.harness.files.matrix_file import LoadedMatrix
 from graphcheck.harness.golden.check import matrices_of
 from graphcheck.harness.golden.pending import Pending
-from graphcheck.harness.planning.matrix_file import LoadedMatrix
 from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.harness.running.execute import Surroundings
 from graphcheck.harness.running.run_matrix import run_matrix

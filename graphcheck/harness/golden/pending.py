@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcheck import shipped
-from graphcheck.harness.golden.review import Review, review
-from graphcheck.harness.golden.store import (
+from graphcheck.harness.files.golden_store import (
     find_golden,
     golden_bytes,
     golden_name,
@@ -18,6 +17,7 @@ from graphcheck.harness.golden.store import (
     replace_file,
     wanted_golden_dir,
 )
+from graphcheck.harness.golden.review import Review, review
 from graphcheck.schema.errors import GoldenCorrupt, UsageError
 from graphcheck.schema.golden import Golden, GoldenPrompt
 

@@ -7,9 +7,9 @@ token, or a disagreement would excuse itself.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from graphcheck.harness.files.golden_store import shortest_float32
+from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.harness.golden.oracles import right_answer
-from graphcheck.harness.golden.store import shortest_float32
-from graphcheck.harness.planning.suite_file import LoadedSuite
 from graphcheck.schema.errors import GoldenDisputed
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep, Quorum
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from graphcheck.harness.files.golden_store import golden_name
+from graphcheck.harness.files.model_folder import ModelFolder
+from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.harness.golden.pending import Filed, GoldenPlace, file_golden
 from graphcheck.harness.golden.quorum import Readings, check_answers, mark_soft
-from graphcheck.harness.golden.store import golden_name
 from graphcheck.harness.judging.death import describe_exit, is_bad
-from graphcheck.harness.planning.model_folder import ModelFolder
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.resolve import fed_with, resolve_for_golden
-from graphcheck.harness.planning.suite_file import LoadedSuite
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import GoldenDisputed, TargetError

@@ -1,8 +1,8 @@
 """Owns making the goldens that a matrix needs: its plan, handed to the reference."""
 
+from graphcheck.harness.files.golden_store import DEFAULT_GOLDEN_DIR, golden_folders
 from graphcheck.harness.golden.pending import Filed, GoldenPlace
 from graphcheck.harness.golden.regen import regen
-from graphcheck.harness.golden.store import DEFAULT_GOLDEN_DIR, golden_folders
 from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.targets.registry import load_target
 

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.ablation import CellEffect
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.events import Phase
-from graphcheck.schema.run import AttemptFinished, PromptResult
+from graphcheck.schema.run import AttemptFinished, PromptResult, RecordedAttempt
 from graphcheck.schema.verdicts import Outcome, Verdict
 
 

@@ -5,13 +5,12 @@ from collections.abc import Iterable, Sequence
 
 from graphcheck.harness.judging.effects import Rate, Shown, describe_visits, observe
 from graphcheck.harness.judging.rates import describe, interval
-from graphcheck.harness.records.run_folder import RecordedAttempt
-from graphcheck.harness.records.summary import nothing_ran, summarize
+from graphcheck.harness.judging.summary import nothing_ran, summarize
 from graphcheck.schema.ablation import Ablation, Finding, FixFinding
 from graphcheck.schema.capabilities import FixInfo
 from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import ENDING, ExitCode, worst
-from graphcheck.schema.run import AttemptFinished, RunInfo
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, RunInfo
 from graphcheck.schema.verdicts import Verdict
 
 RESTORED_REPEAT = 1

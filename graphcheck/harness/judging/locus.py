@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphcheck.harness.judging.judge import UNJUDGED
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.base import AxisValue
+from graphcheck.schema.run import RecordedAttempt
 
 _NAMES = {
     frozenset({"1on", "Non"}): "graph",

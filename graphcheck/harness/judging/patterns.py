@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from graphcheck.harness.judging.judge import UNJUDGED
 from graphcheck.harness.judging.rates import ALPHA, excess
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.base import AxisValue
-from graphcheck.schema.run import Tally, WrongTokens
+from graphcheck.schema.run import RecordedAttempt, Tally, WrongTokens
 
 
 def patterns(wrong: WrongTokens) -> list[str]:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from graphcheck import shipped
-from graphcheck.harness.records.run_folder import RecordedAttempt
-from graphcheck.schema.run import AttemptFinished, RunInfo
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, RunInfo
 from graphcheck.schema.signatures import CellSignature, Signatures
 from graphcheck.schema.verdicts import Outcome
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-from graphcheck.harness.planning.matrix_file import LoadedMatrix
-from graphcheck.harness.planning.model_folder import ModelFolder, find_model
-from graphcheck.harness.planning.suite_file import LoadedSuite, load_suite
+from graphcheck.harness.files.matrix_file import LoadedMatrix
+from graphcheck.harness.files.model_folder import ModelFolder, find_model
+from graphcheck.harness.files.suite_file import LoadedSuite, load_suite
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import AxisSpec, Capabilities

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcheck.harness.golden.calibration_store import find_calibrations, made_for
-from graphcheck.harness.golden.store import golden_folders, load_golden, wanted_golden_dir
+from graphcheck.harness.files.calibration_store import find_calibrations, made_for
+from graphcheck.harness.files.golden_store import golden_folders, load_golden, wanted_golden_dir
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.request import Plan, RunRequest
 from graphcheck.harness.planning.resolve import resolve, resolve_for_golden

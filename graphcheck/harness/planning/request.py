@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
+from graphcheck.harness.files.model_folder import find_model
+from graphcheck.harness.machine.devices import count_devices
 from graphcheck.harness.planning.file_names import check_file_names
-from graphcheck.harness.planning.matrix_file import LoadedMatrix, load_matrix
-from graphcheck.harness.planning.model_folder import find_model
 from graphcheck.harness.planning.plan import Overrides, PlannedAttempt, plan_attempts
 from graphcheck.harness.planning.select import parse_selection
 from graphcheck.harness.planning.sharing import share_devices
-from graphcheck.harness.running.devices import count_devices
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import UsageError

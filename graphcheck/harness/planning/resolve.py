@@ -3,8 +3,8 @@
 import random
 from collections.abc import Callable, Mapping
 
-from graphcheck.harness.planning.model_folder import ModelFolder
-from graphcheck.harness.planning.suite_file import LoadedSuite
+from graphcheck.harness.files.model_folder import ModelFolder
+from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.schema.errors import GoldenStale
 from graphcheck.schema.golden import Golden, GoldenPrompt
 from graphcheck.schema.suite import Prompt, Request, Workload

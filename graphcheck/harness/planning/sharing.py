@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from graphcheck.harness.machine.devices import devices_needed, may_share
 from graphcheck.harness.planning.plan import PlannedAttempt
-from graphcheck.harness.running.devices import devices_needed, may_share
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError, UsageError

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from graphcheck.harness.judging.case import Forced
 from graphcheck.harness.judging.judge import UNJUDGED, judge
-from graphcheck.harness.records.run_folder import RecordedAttempt, Run
+from graphcheck.harness.records.run_folder import Run
 from graphcheck.schema.errors import GoldenError, RunFolderError
-from graphcheck.schema.run import AttemptFinished
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt
 from graphcheck.schema.verdicts import Outcome
 
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from graphcheck.harness.golden.store import golden_name, read_golden
+from graphcheck.harness.files.golden_store import golden_name, read_golden
+from graphcheck.harness.judging.repeats import settle
 from graphcheck.harness.records.run_formats import READABLE, Kind, NotOfItsFormat, upgraded
 from graphcheck.harness.records.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, LOADED_DIR, RUN_FILE, STEPS_DIR
-from graphcheck.harness.running.repeats import settle
 from graphcheck.schema.errors import GoldenCorrupt, RunFolderError
 from graphcheck.schema.events import FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden
 from graphcheck.schema.provenance import Loaded
-from graphcheck.schema.run import AttemptFinished, AttemptStarted, RunInfo
+from graphcheck.schema.run import AttemptFinished, AttemptStarted, RecordedAttempt, RunInfo
 
 T = TypeVar("T")
 _FIELDS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
@@ -26,14 +26,6 @@ _CELL: TypeAdapter[AttemptStarted | AttemptFinished] = TypeAdapter(
 _STEP: TypeAdapter[StepEvent | FinishedEvent] = TypeAdapter(
     Annotated[StepEvent | FinishedEvent, Field(discriminator="event")]
 )
-
-
-@dataclass(frozen=True)
-class RecordedAttempt:
-    """One attempt as recorded; `finished` is None if the run ended first."""
-
-    started: AttemptStarted
-    finished: AttemptFinished | None
 
 
 @dataclass(frozen=True)

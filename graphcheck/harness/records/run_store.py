@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from graphcheck.harness.golden.store import golden_name, write_golden
+from graphcheck.harness.files.golden_store import golden_name, write_golden
 from graphcheck.schema.errors import FileError, RunFolderError
 from graphcheck.schema.events import Event, FinishedEvent, StepEvent
 from graphcheck.schema.golden import Golden

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from graphcheck.harness.running.devices import devices_needed
+from graphcheck.harness.machine.devices import devices_needed
 from graphcheck.harness.running.supervise import Clock
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from graphcheck.harness.machine.devices import DeviceCheck, count_devices
+from graphcheck.harness.machine.nvidia import memory_in_use
 from graphcheck.harness.planning.prepare import Ready, Unready
 from graphcheck.harness.planning.request import Plan
 from graphcheck.harness.records.run_store import RunStore, timestamp
 from graphcheck.harness.running.device_memory import DeviceMemory, ReadMemory
-from graphcheck.harness.running.devices import DeviceCheck, count_devices
-from graphcheck.harness.running.nvidia import memory_in_use
 from graphcheck.harness.running.observe import Observer
 from graphcheck.harness.running.run_attempt import Attempter, started_record
 from graphcheck.harness.running.same_code import SameCode

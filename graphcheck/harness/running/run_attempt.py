@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from graphcheck.harness.files.model_folder import ModelFolder
 from graphcheck.harness.judging.case import Forced
 from graphcheck.harness.judging.judge import judge
-from graphcheck.harness.planning.model_folder import ModelFolder
+from graphcheck.harness.machine.devices import is_shared
 from graphcheck.harness.planning.prepare import Ready, Unready
 from graphcheck.harness.planning.request import Plan
 from graphcheck.harness.planning.resolve import forced_workload
 from graphcheck.harness.records.run_store import RunStore, timestamp
 from graphcheck.harness.running.device_memory import DeviceMemory
-from graphcheck.harness.running.devices import is_shared
 from graphcheck.harness.running.limits import STEPPING, Limits
 from graphcheck.harness.running.observe import UNOBSERVED, Observer, Progress
 from graphcheck.harness.running.same_code import SameCode

@@ -7,20 +7,20 @@ from datetime import datetime
 from pathlib import Path
 
 import graphcheck
-from graphcheck.harness.golden.store import golden_name
+from graphcheck.harness.files.golden_store import golden_name
 from graphcheck.harness.judging.findings import is_usable
+from graphcheck.harness.judging.repeats import settle
+from graphcheck.harness.judging.summary import summarize
+from graphcheck.harness.machine.environment import environment
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.prepare import Ready, Unready, prepare
 from graphcheck.harness.planning.request import Plan, RunRequest, make_plan
-from graphcheck.harness.records.environment import environment
 from graphcheck.harness.records.provenance import provenance
 from graphcheck.harness.records.run_folder import load_run
 from graphcheck.harness.records.run_store import RunStore, new_run_folder, timestamp
-from graphcheck.harness.records.summary import summarize
 from graphcheck.harness.running.execute import Execution, Surroundings
 from graphcheck.harness.running.interrupt import Interrupted
 from graphcheck.harness.running.observe import UNOBSERVED, Observer
-from graphcheck.harness.running.repeats import settle
 from graphcheck.schema.errors import GraphcheckError, RunFolderError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.golden import Golden

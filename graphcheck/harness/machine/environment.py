@@ -7,7 +7,7 @@ import platform
 import re
 from pathlib import Path
 
-from graphcheck.harness.running.nvidia import driver_version, num_nvidia_devices
+from graphcheck.harness.machine.nvidia import driver_version, num_nvidia_devices
 
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 NONE = "none"

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from graphcheck import shipped
-from graphcheck.harness.golden.lines import check_text, find_files, json_line, read_file, reason, sha256
-from graphcheck.harness.planning.model_folder import ModelFolder
-from graphcheck.harness.planning.suite_file import LoadedSuite
+from graphcheck.harness.files.lines import check_text, find_files, json_line, read_file, reason, sha256
+from graphcheck.harness.files.model_folder import ModelFolder
+from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.schema.errors import FileError, GoldenCorrupt, GoldenMissing, GoldenStale, UsageError
 from graphcheck.schema.golden import READABLE_FORMATS, Golden, GoldenHeader, GoldenPrompt
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphcheck import shipped
-from graphcheck.harness.planning.toml_file import TomlFile
+from graphcheck.harness.files.toml_file import TomlFile
 from graphcheck.schema.errors import MatrixError
 from graphcheck.schema.matrix import Matrix
 

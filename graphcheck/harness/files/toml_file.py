@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from graphcheck.harness.planning.toml_lines import KeyPath, line_of
+from graphcheck.harness.files.toml_lines import KeyPath, line_of
 from graphcheck.schema.base import Record
 from graphcheck.schema.errors import FileError
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphcheck.harness.golden.lines import check_text, find_files, json_line, read_file, reason, sha256
-from graphcheck.harness.golden.store import golden_name
+from graphcheck.harness.files.golden_store import golden_name
+from graphcheck.harness.files.lines import check_text, find_files, json_line, read_file, reason, sha256
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import GoldenCorrupt, GoldenStale
 from graphcheck.schema.golden import CALIBRATION_FORMAT, Calibration, CalibrationHeader, Calibrations, GoldenHeader

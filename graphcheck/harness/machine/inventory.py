@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from graphcheck.harness.running.child import ask
-from graphcheck.harness.running.nvidia import VISIBLE, driver_version, num_nvidia_devices, visible_gpus
+from graphcheck.harness.machine.child import ask
+from graphcheck.harness.machine.nvidia import VISIBLE, driver_version, num_nvidia_devices, visible_gpus
 from graphcheck.schema.inventory import Gpu, Inventory, TorchView
 from graphcheck.targets import own_process
 

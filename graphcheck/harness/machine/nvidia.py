@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphcheck.harness.running.child import ask
+from graphcheck.harness.machine.child import ask
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

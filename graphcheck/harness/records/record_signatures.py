@@ -1,18 +1,18 @@
 """Owns making a file of signatures from an ablation's run folder.
 
-    python -m graphcheck.harness.judging.record_signatures RUN
+    python -m graphcheck.harness.records.record_signatures RUN
 
 It is written into the package, named after the matrix; its figures are those of the run, none is chosen.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 from graphcheck import shipped
 from graphcheck.harness.judging.findings import ablation_exit_code
 from graphcheck.harness.judging.signatures import signature_of
 from graphcheck.harness.records.run_folder import Run, load_run
-from graphcheck.schema.errors import UsageError
+from graphcheck.schema.errors import GraphcheckError, UsageError
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.signatures import CellSignature, Signatures
 
@@ -47,8 +47,13 @@ def signatures_of(run: Run) -> Signatures:
 
 
 def main() -> None:
-    """Writes the file and says where it is."""
-    signatures = signatures_of(load_run(Path(sys.argv[1])))
+    """Writes the file and says where it is; what cannot be recorded is one line and its exit code."""
+    parser = argparse.ArgumentParser(description="Writes the file of signatures that a proven ablation makes.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of an ablation that proved every fix")
+    try:
+        signatures = signatures_of(load_run(parser.parse_args().run))
+    except GraphcheckError as error:
+        parser.exit(int(error.exit_code), f"{parser.prog}: {error}\n")
     path = shipped.signatures_dir() / f"{signatures.matrix}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(signatures.model_dump_json(indent=1) + "\n", encoding="utf-8")

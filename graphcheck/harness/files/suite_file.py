@@ -7,7 +7,7 @@ from os.path import isfile  # unlike Path's, False for what is no file name at a
 from pathlib import Path
 
 from graphcheck import shipped
-from graphcheck.harness.planning.toml_file import TomlFile
+from graphcheck.harness.files.toml_file import TomlFile
 from graphcheck.schema.errors import SuiteError
 from graphcheck.schema.suite import Suite
 

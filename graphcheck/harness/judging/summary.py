@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphcheck.harness.records.run_folder import RecordedAttempt
 from graphcheck.schema.evidence import Backend
 from graphcheck.schema.exit_codes import ENDING, ExitCode, worst
-from graphcheck.schema.run import AttemptFinished, RunInfo
+from graphcheck.schema.run import AttemptFinished, RecordedAttempt, RunInfo
 from graphcheck.schema.verdicts import Outcome, Verdict
 
 

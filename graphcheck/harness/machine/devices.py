@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from graphcheck.harness.running.inventory import take_inventory
-from graphcheck.harness.running.nvidia import VISIBLE
+from graphcheck.harness.machine.inventory import take_inventory
+from graphcheck.harness.machine.nvidia import VISIBLE
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import DeviceError
