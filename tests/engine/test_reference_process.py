@@ -185,5 +185,5 @@ def test_a_worker_that_cannot_start_is_told_by_its_last_words(tmp_path: Path, mo
     (tmp_path / "site" / "transformers" / "__init__.py").write_text("raise ImportError('not the real one')")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]))
     place = GoldenPlace(tmp_path / "mine", [tmp_path / "mine"])
-    with pytest.raises(TargetError, match="the reference ended with exit status 1: ImportError: not the real one"):
+    with pytest.raises(TargetError, match="rank 0 left with status 1: ImportError: not the real one"):
         regen(planned, place, "graphcheck golden regen m")

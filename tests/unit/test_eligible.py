@@ -1,6 +1,7 @@
 """Eligible work: counted in lane-tokens from golden, suite and buckets, never taken from the engine's word."""
 
 import pytest
+from pydantic import ValidationError
 
 from graphcheck.harness.judging.eligible import eligible_lane_tokens, is_oversize, largest_bucket
 from graphcheck.schema.events import StepEvent
@@ -54,9 +55,9 @@ def test_steps_above_the_largest_bucket_are_taken_off_by_their_ids() -> None:
 
 
 @pytest.mark.parametrize("lie", [99, 0])
-def test_the_live_count_that_an_engine_states_changes_nothing(lie: int) -> None:
-    assert not is_oversize(decode(2, live=lie), 2)
-    assert is_oversize(decode(3, live=lie), 2)
+def test_an_engine_cannot_lie_about_its_live_lanes(lie: int) -> None:
+    with pytest.raises(ValidationError, match=f"live is {lie} for 2 requests"):
+        decode(2, live=lie)
 
 
 def test_prefill_is_never_oversize() -> None:
