@@ -119,7 +119,7 @@ class EngineConfig:
         """
         unknown = fixes_off - set(FIX_NAMES)
         if unknown:
-            raise ConfigError(f"fix {min(unknown)!r}: no such fix; choose from {', '.join(FIX_NAMES)}")
+            raise ConfigError(f"fix {min(unknown)!r}: no such fix; choose one of {', '.join(FIX_NAMES)}")
         values = defaults() | dict(settings)
         lanes, page_size, context = int(values["lanes"]), int(values["page_size"]), int(values["context"])
         num_pages = int(values["num_pages"]) or lanes * context // page_size

@@ -31,7 +31,7 @@ class DelayHooks:
             ConfigError: a delay at a site that the model does not have; names it and what there is.
         """
         for site in sorted(self._seconds.keys() - set(sites)):
-            raise ConfigError(f"delay at {site!r}: no such site; choose from {', '.join(sorted(sites))}")
+            raise ConfigError(f"delay at {site!r}: no such site; choose one of {', '.join(sorted(sites))}")
 
     def begin_step(self, replay: int) -> None:
         """See Hooks.begin_step."""

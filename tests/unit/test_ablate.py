@@ -309,11 +309,11 @@ def test_what_the_audit_found_with_a_fix_off_is_told_with_its_finding(fake_world
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fixes": ("refresh", "nothing")}, r"--fix nothing: target 'fake' has no such fix; choose from refresh, sync"),
-        ({"expect": ("PASS",)}, r"--expect PASS: not in the signature of any selected fix; choose from HANG, TOKENS"),
+        ({"fixes": ("refresh", "nothing")}, r"--fix nothing: target fake has no such fix; choose one of refresh, sync"),
+        ({"expect": ("PASS",)}, r"--expect PASS: not in the signature of any selected fix; choose one of HANG, TOKENS"),
         ({"expect": ("hang",)}, r"--expect hang: not in the signature"),
         ({"expect": ("SKIPPED",)}, r"--expect SKIPPED: not in the signature"),
-        ({"expect": ("HANG",), "fixes": ("refresh",)}, r"--expect HANG: not in the signature .* choose from TOKENS"),
+        ({"expect": ("HANG",), "fixes": ("refresh",)}, r"--expect HANG: not in the signature .* choose one of TOKENS"),
         ({"delays": ("rank=0,site=attic,ms=1",)}, r"target 'fake' has no such site; sites: layers\.\{layer\}"),
     ],
 )

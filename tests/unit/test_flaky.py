@@ -35,7 +35,7 @@ def test_a_cell_that_disagrees_with_itself_is_flaky_with_its_rate(fake_world: Fa
     finished = only(run)
     assert (finished.verdict, code, finished.key) == (Verdict.FLAKY, ExitCode.TOKENS, "graph_on.r1")
     assert finished.reason == (
-        "tokens differ from run to run: 2/5, 95 % 5-85 % red; 1 of 3 prompts differ; first 'one' at token 1"
+        "tokens differ from run to run: 2/5 (95 % interval 5-85 %) red; 1 of 3 prompts differ; first 'one' at token 1"
     )
     assert [attempt.started.key for attempt in run.every] == ["graph_on", *(f"graph_on.r{n}" for n in range(1, 5))]
 
@@ -76,7 +76,7 @@ def finished(verdict: Verdict, answers: str = "a") -> AttemptFinished:
         (
             [finished(Verdict.PASS), finished(Verdict.HANG, "b"), finished(Verdict.PASS)],
             Verdict.HANG,
-            "in 1/3, 95 % 1-91 % of its runs: why HANG",
+            "in 1/3 (95 % interval 1-91 %) of its runs: why HANG",
         ),
         ([finished(Verdict.HANG, "b"), finished(Verdict.HANG, "c")], Verdict.HANG, "why HANG"),
         ([finished(Verdict.SKIPPED)] * 2, Verdict.SKIPPED, "why SKIPPED"),
@@ -89,23 +89,23 @@ def finished(verdict: Verdict, answers: str = "a") -> AttemptFinished:
         (
             [finished(Verdict.PASS), finished(Verdict.HANG, "b"), finished(Verdict.SKIPPED)],
             Verdict.HANG,
-            "in 1/2, 95 % 1-99 % of its runs: why HANG; 1 of its 3 runs were skipped",
+            "in 1/2 (95 % interval 1-99 %) of its runs: why HANG; 1 of its 3 runs were skipped",
         ),
         (
             [finished(Verdict.PASS, "b"), finished(Verdict.PASS, "c"), finished(Verdict.SKIPPED)],
             Verdict.FLAKY,
-            "tokens differ from run to run: 1/2, 95 % 1-99 % apart from the commonest; why PASS; "
+            "tokens differ from run to run: 1/2 (95 % interval 1-99 %) apart from the commonest; why PASS; "
             "1 of its 3 runs were skipped",
         ),
         (
             [finished(Verdict.TOKENS, "b"), finished(Verdict.TOKENS, "c"), finished(Verdict.TOKENS, "b")],
             Verdict.FLAKY,
-            "tokens differ from run to run: 1/3, 95 % 1-91 % apart from the commonest; why TOKENS",
+            "tokens differ from run to run: 1/3 (95 % interval 1-91 %) apart from the commonest; why TOKENS",
         ),
         (
             [finished(Verdict.PASS, "b"), finished(Verdict.PASS, "c"), finished(Verdict.PASS, "b")],
             Verdict.FLAKY,
-            "tokens differ from run to run: 1/3, 95 % 1-91 % apart from the commonest; why PASS",
+            "tokens differ from run to run: 1/3 (95 % interval 1-91 %) apart from the commonest; why PASS",
         ),
         ([finished(Verdict.PASS), finished(Verdict.VACUOUS)], Verdict.VACUOUS, "why VACUOUS"),
     ],

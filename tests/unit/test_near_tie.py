@@ -151,7 +151,7 @@ def test_a_near_tie_is_green_counted_and_told_with_prompt_step_and_margin(fake_w
     (tie,) = finished.prompts[0].near_ties
     assert (finished.prompts[0].prompt, tie.step, tie.margin_ulp) == (PROMPT, STEP, MARGIN_ULP)
     lines = [
-        "1 near ties, 5.24e+05 ULP at most where the bound is 5.24e+05",
+        "1 near tie, 5.24e+05 ULP at most where the bound is 5.24e+05",
         f"near ties: {PROMPT!r} token {STEP} (5.2e+05 ULP)",
     ]
     assert explain(run.attempts[0]) == brief(finished) == lines

@@ -21,7 +21,7 @@ def test_interval_is_clopper_pearsons(hits: int, trials: int, low: float, high: 
 
 
 def test_rate_reads_as_hits_of_trials_with_its_interval() -> None:
-    assert describe(7, 10) == "7/10, 95 % 35-93 %"
+    assert describe(7, 10) == "7/10 (95 % interval 35-93 %)"
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(1, 0), (3, 2), (-1, 4)])

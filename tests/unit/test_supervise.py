@@ -1,6 +1,7 @@
 """The supervisor: it waits for those who work, gives up on those who do not, and leaves nothing running."""
 
 import errno
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,6 +123,27 @@ def test_a_hang_is_found_at_the_limit_with_journals_and_stacks_of_all_ranks() ->
     assert [journal.rank for journal in stall.journals] == [0, 1]
     assert stall.stacks == {0: "line 1 in step", 1: "line 1 in step"}
     assert session.num_kills == 1
+
+
+@pytest.mark.parametrize(
+    ("ahead", "where"),
+    [
+        ({}, "ranks 0, 1 stood still for 2.00 s in decode, step 2 (limit 2 s)"),
+        (
+            {"phase": "prefill", "step": 3},
+            "ranks 0, 1 stood still for 2.00 s, the one furthest behind in decode, ste",
+        ),
+    ],
+)
+def test_ranks_that_stand_in_different_places_are_not_told_to_stand_in_one(
+    ahead: dict[str, object], where: str
+) -> None:
+    def apart(rank: int, now: float) -> Journal:
+        return standing(rank, now).model_copy(update=ahead if rank else {})
+
+    stall = ScriptedSession(list(DECODING), apart, num_ranks=2).supervise().stall
+    assert stall is not None
+    assert re.sub(r"2\.\d\d s", "2.00 s", stall.reason).startswith(where)
 
 
 def test_beats_alone_do_not_keep_an_attempt_alive_but_a_counter_does() -> None:

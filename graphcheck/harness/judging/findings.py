@@ -104,13 +104,13 @@ def _judge(
     is_race = len(declared) > 1
     wanted = _wanted(fix, declared, expected)
     shows = [one for one in ran if one.shows(is_race=is_race)]
-    red = sum((one.red for one in ran), Counter[str]())
+    red, misses = (sum(counts, Counter[str]()) for counts in zip(*((one.red, one.misses) for one in ran), strict=True))
     if len(shows) == len(ran):
-        reason = f"without it {wanted} in {_how_many(shown)}{_rates(ran, delays)}"
-        return Finding.NECESSARY, f"{reason}{_bare(shows, delays)}"
-    if any(one.misses for one in ran):
-        came = ", ".join(f"{what} x {count}" for what, count in red.items())
-        return Finding.OTHER_SIGNATURE, f"expected {wanted}, and came {came}"
+        reason = f"without it {_came(fix, red - misses)} in {_how_many(shown)}{_rates(ran, delays)}"
+        besides = f"; besides came {_counted(misses)}" if misses else ""
+        return Finding.NECESSARY, f"{reason}{_bare(shows, delays)}{besides}"
+    if misses:
+        return Finding.OTHER_SIGNATURE, f"expected {wanted}, and came {_counted(red)}"
     if red:
         return Finding.NOT_REPRODUCED, f"{wanted} did not come every time{_rates(ran, delays, always=True)}"
     visits = [one for one in ran if one.can_reach is not None]
@@ -126,6 +126,16 @@ def _judge(
     if not visits:
         return Finding.NOT_REPRODUCED, "no effect, and no rank told whether its site was reached"
     return Finding.REDUNDANT, f"reached, and without it all stayed green in {_how_many(shown)}"
+
+
+def _came(fix: FixInfo, hits: Iterable[str]) -> str:
+    """`HANG`, or `TOKENS in decode` where the signature tells the phase: of what was declared, what was seen."""
+    phase_counts = fix.signature.phase != "any"
+    return " or ".join(dict.fromkeys(hit if phase_counts else hit.partition(" in ")[0] for hit in hits))
+
+
+def _counted(what: Counter[str]) -> str:
+    return ", ".join(f"{name} x {count}" for name, count in what.items())
 
 
 def _how_many(shown: Sequence[Shown]) -> str:
@@ -173,9 +183,9 @@ def _skipped(attempts: Sequence[RecordedAttempt]) -> list[RecordedAttempt]:
 
 
 def _rates(ran: Sequence[Shown], delays: str, *, always: bool = False) -> str:
-    """`; bare 7/10, 95 % 35-93 % in tp2-graph_on`: how often the signature came, in cells that fared alike together.
+    """`; bare 7/10 (95 % interval 35-93 %) in tp2-graph_on`: how often the signature came.
 
-    Where each cell had a single trial, bare, the number of cells says it all.
+    Cells that fared alike stand together; where each had a single trial, bare, the number of cells says it all.
     """
     text = ""
     for name, by_cell in (

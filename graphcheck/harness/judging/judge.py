@@ -160,7 +160,7 @@ def _near_tied(case: Case) -> str:
     if not ties or case.started.calibration is None:
         return ""
     bound = case.started.calibration.bound
-    return f"{len(ties)} near ties, {max(ties):.3g} ULP at most where the bound is {bound:.3g}"
+    return f"{len(ties)} near tie{'s' * (len(ties) > 1)}, {max(ties):.3g} ULP at most where the bound is {bound:.3g}"
 
 
 def _oversize(case: Case) -> str:

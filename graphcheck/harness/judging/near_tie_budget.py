@@ -12,6 +12,7 @@ def over_budget(num_near_ties: int, num_steps: int, calibration: Calibration) ->
     rate = 1000 * num_near_ties / num_steps
     known = 1000 * calibration.num_near_ties / calibration.num_steps
     return (
-        f"{num_near_ties} near ties in {num_steps} steps, {rate:.3g} per 1,000 where {known:.3g} were calibrated: "
+        f"{num_near_ties} near tie{'s' * (num_near_ties > 1)} in {num_steps} steps, {rate:.3g} per 1,000 "
+        f"where {known:.3g} were calibrated: "
         f"p = {chance:.1g}, below {ALPHA:g}"
     )

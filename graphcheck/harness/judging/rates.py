@@ -36,9 +36,9 @@ def excess(hits: int, trials: int, known_hits: int, known_trials: int) -> float:
 
 
 def describe(hits: int, trials: int) -> str:
-    """`7/10, 95 % 35-93 %`."""
+    """`7/10 (95 % interval 35-93 %)`."""
     low, high = interval(hits, trials)
-    return f"{hits}/{trials}, {CONFIDENCE * 100:.0f} % {low * 100:.0f}-{high * 100:.0f} %"
+    return f"{hits}/{trials} ({CONFIDENCE * 100:.0f} % interval {low * 100:.0f}-{high * 100:.0f} %)"
 
 
 def _at_most(hits: int, trials: int, rate: float) -> float:

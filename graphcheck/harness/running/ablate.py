@@ -94,7 +94,7 @@ def ablate(
 
 
 def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unready]) -> Ablation:
-    fixes = _fixes(request.fixes, plan.capabilities)
+    fixes = _expected(request.expect, _fixes(request.fixes, plan.capabilities), named=bool(request.fixes))
     cells = {
         fix.name: tuple(
             one.planned.attempt.cell.name for one in prepared if fix.signature.acts_in(one.planned.settings)
@@ -106,7 +106,7 @@ def _ablation(request: AblateRequest, plan: Plan, prepared: Sequence[Ready | Unr
         cells=cells,
         num_selected_cells=len(prepared),
         repeats=request.repeats,
-        expect=_expected(request.expect, fixes),
+        expect=tuple(map(Verdict, request.expect)),
         delays=parse_delays(request.delays, plan.capabilities, plan.attempts),
     )
 
@@ -140,22 +140,33 @@ def _varied(
 
 
 def _fixes(names: Sequence[str], capabilities: Capabilities) -> tuple[FixInfo, ...]:
+    target = f"target {capabilities.target}"
     if not capabilities.fixes:
-        raise UsageError(f"target {capabilities.target!r}", "it has no fixes to switch off", "ablate another target")
+        raise UsageError(target, "it has no fixes to switch off", "ablate another target")
     for name in names:
         if capabilities.fix(name) is None:
             choices = ", ".join(fix.name for fix in capabilities.fixes)
-            raise UsageError(
-                f"--fix {name}", f"target {capabilities.target!r} has no such fix", f"choose from {choices}"
-            )
+            raise UsageError(f"--fix {name}", f"{target} has no such fix", f"choose one of {choices}")
     return tuple(fix for fix in capabilities.fixes if not names or fix.name in names)
 
 
-def _expected(names: Sequence[str], fixes: Sequence[FixInfo]) -> tuple[Verdict, ...]:
-    """The verdicts of that name, each in the signature of one of the fixes at least: no other could ever count."""
-    declared = {verdict for fix in fixes for verdicts in fix.signature.shows.values() for verdict in verdicts}
-    for name in names:
-        if name not in declared:
-            rule = "not in the signature of any selected fix"
-            raise UsageError(f"--expect {name}", rule, f"choose from {', '.join(sorted(declared))}")
-    return tuple(Verdict(name) for name in names)
+def _expected(expect: Sequence[str], fixes: Sequence[FixInfo], *, named: bool) -> tuple[FixInfo, ...]:
+    """Those of the fixes whose signature has an expected verdict: without that a fix could never be proven.
+
+    Raises:
+        UsageError: no fix has a verdict of that name; or one that was `named` has none of those expected.
+    """
+    if not expect:
+        return tuple(fixes)
+    declared = {
+        fix.name: {verdict for verdicts in fix.signature.shows.values() for verdict in verdicts} for fix in fixes
+    }
+    for name in expect:
+        if not any(name in verdicts for verdicts in declared.values()):
+            choices = ", ".join(sorted(set().union(*declared.values())))
+            raise UsageError(f"--expect {name}", "not in the signature of any selected fix", f"choose one of {choices}")
+    for name, verdicts in declared.items():
+        if named and not verdicts & set(expect):
+            rule = f"the signature of fix {name} is {' or '.join(sorted(verdicts))}"
+            raise UsageError(f"--expect {', '.join(expect)}", rule, f"leave out --fix {name}")
+    return tuple(fix for fix in fixes if declared[fix.name] & set(expect))

@@ -130,6 +130,11 @@ class Watch:
         return self.phase(behind), self._ranks[behind].step
 
     @property
+    def are_together(self) -> bool:
+        """True if all busy ranks are in the same place."""
+        return len({(self.phase(rank), self._ranks[rank].step) for rank in self.busy}) <= 1
+
+    @property
     def limit(self) -> float:
         """Seconds that the busy ranks may stand still: the largest of their phases' limits."""
         slowest = self._slowest_step if self._slowest_step is not None else self._slowest_first_step

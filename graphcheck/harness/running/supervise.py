@@ -170,6 +170,7 @@ class _Supervision:
         limit = self._watch.limit if kind == "hang" else self._watch.ceiling
         busy = self._watch.busy
         ranks = f"rank{'s' if len(busy) > 1 else ''} {', '.join(map(str, busy))}"
+        where = " in" if self._watch.are_together else ", the one furthest behind in"
         return Stall(
             kind=kind,
             phase=phase,
@@ -178,7 +179,7 @@ class _Supervision:
             stalled_seconds=seconds,
             journals=tuple(self._ask(self._session.journals)),
             stacks=dict(stacks),
-            reason=f"{ranks} {what} for {seconds:.2f} s in {phase}, step {step} (limit {limit:g} s)",
+            reason=f"{ranks} {what} for {seconds:.2f} s{where} {phase}, step {step} (limit {limit:g} s)",
         )
 
     def _dump(self) -> Mapping[int, str]:
