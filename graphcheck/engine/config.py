@@ -36,6 +36,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("num_pages", 0, "KV pages to share (paged); 0 is enough for every lane at full context"),
     Setting("buckets", "1,2,4,8", "padded decode batch sizes, ascending; a larger batch runs eager"),
     Setting("audit", "off", "check the replay contract around every replay, and capture twice", ("off", "on")),
+    Setting(
+        "consensus", "off", "ranks compare the tokens of each step: different ones are an error, no hang", ("off", "on")
+    ),
     Setting("breadcrumbs", "on", "steps write into host memory how far they have come", choices=("off", "on")),
     Setting(
         "logits",
@@ -87,6 +90,7 @@ class EngineConfig:
     num_pages: int
     buckets: tuple[int, ...]
     audit: bool
+    consensus: bool
     breadcrumbs: bool
     logits_digest: bool
     logits_top: bool
@@ -149,6 +153,7 @@ class EngineConfig:
             num_pages=num_pages,
             buckets=_needed(parse_buckets(str(values["buckets"])), lanes),
             audit=values["audit"] == "on",
+            consensus=values["consensus"] == "on",
             breadcrumbs=values["breadcrumbs"] == "on",
             logits_digest=values["logits"] == "digest" or values["audit"] == "on",
             logits_top=values["logits"] == "top",

@@ -15,6 +15,7 @@ from graphcheck.engine.blocks import BlockAllocator
 from graphcheck.engine.breadcrumbs import Breadcrumbs
 from graphcheck.engine.build import RankContext, RankParts, build
 from graphcheck.engine.config import EngineConfig
+from graphcheck.engine.consensus import Consensus
 from graphcheck.engine.delays import DelayHooks
 from graphcheck.engine.device import Device
 from graphcheck.engine.errors import RequestError
@@ -77,6 +78,7 @@ class Engine:
                 *([Breadcrumbs(journal, device)] if config.breadcrumbs else []),
             ),
         )
+        self._consensus = Consensus(journal, rank, config.tp) if config.consensus else None
         self._runner: GraphRunner | None = None
         self._auditor: Auditor | None = None
         self._fallback = fallback_reason(config) if config.graph else None
@@ -148,6 +150,8 @@ class Engine:
             started = time.perf_counter()
             done = self._read(step, self._prefill(step) if step.phase == "prefill" else self._decode(step), started)
             report(done)
+            if self._consensus is not None:
+                self._consensus.agree(step, done.next_ids)
             for finished in scheduler.commit(step, done.next_ids):
                 sequence = finished.sequence
                 report(FinishReport(sequence.request.id, finished.reason, len(sequence.output_ids)))

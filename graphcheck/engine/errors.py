@@ -25,5 +25,9 @@ class CaptureError(EngineError):
     """A graph could not be captured: names the op, the bucket and what to try."""
 
 
+class ConsensusError(EngineError):
+    """Ranks took different tokens in a step: names the step."""
+
+
 class ContractError(EngineError):
     """The replay contract was broken: names the buffer and its owner."""

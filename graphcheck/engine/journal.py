@@ -42,6 +42,9 @@ class Word(IntEnum):
     WAIT_SINCE_NS = 7
     LAUNCHED = 8
     REPLAY = 9
+    VOTES = 10
+    EVEN_VOTE = 11
+    ODD_VOTE = 12
 
 
 _TAGS_AT = len(Word)
@@ -162,6 +165,11 @@ class JournalMemory:
         found, kind, rows, nbytes, site = self._words[start : start + _TAG_WORDS]
         return Tag(found, KINDS[kind], rows, nbytes, site) if found == number else None
 
+    def vote(self, rank: int, number: int) -> int | None:
+        """Vote `number` of a rank; None if it is not cast yet. A rank that waits for all is at most one ahead."""
+        base = rank * _RECORD_BYTES // 8
+        return self._words[base + _vote_word(number)] if self._words[base + Word.VOTES] >= number else None
+
     def trail_words(self, rank: int) -> memoryview:
         """A rank's trail as bytes of 64-bit words, one a site in the order of a step; begins at a whole page."""
         start = self._trail_start(rank)
@@ -231,6 +239,13 @@ class JournalWriter:
         self._words[self._base + Word.REPLAY] = replay
         self._words[self._base + Word.LAUNCHED] = step
 
+    def vote(self, value: int) -> int:
+        """Casts the next vote, a signed 64-bit word, and returns its number, from 1."""
+        number = self._words[self._base + Word.VOTES] + 1
+        self._words[self._base + _vote_word(number)] = value
+        self._words[self._base + Word.VOTES] = number
+        return number
+
     def announce(self, kind: str, rows: int, nbytes: int, site: str) -> int:
         """Writes the tag of the next collective and returns its number."""
         number = self._words[self._base + Word.COLLECTIVE] + 1
@@ -251,6 +266,10 @@ class JournalWriter:
             yield
         finally:
             self._words[self._base + Word.WAIT] = 0
+
+
+def _vote_word(number: int) -> Word:
+    return Word.ODD_VOTE if number % 2 else Word.EVEN_VOTE
 
 
 def _tag_start(rank: int, number: int) -> int:

@@ -7,6 +7,7 @@ have announced the same one. The announcements are also the story of a hang.
 
 import os
 import time
+from collections.abc import Callable
 
 from graphcheck.engine.journal import JournalWriter
 
@@ -29,17 +30,17 @@ class Rendezvous:
         number = self._journal.announce(kind, rows, nbytes, site)
         if not self.all_here(number):
             with self._journal.waiting("wait_for_peers"):
-                wait_for_peers(self, number)
+                wait_for_peers(lambda: self.all_here(number))
 
     def all_here(self, number: int) -> bool:
         """True once every rank has announced collective `number`, and the same one."""
         return self._journal.memory.agree(number, self._ranks)
 
 
-def wait_for_peers(rendezvous: Rendezvous, number: int) -> None:
+def wait_for_peers(all_here: Callable[[], bool]) -> None:
     """A declared wait: first yielding, then asleep between looks."""
     spins = 0
-    while not rendezvous.all_here(number):
+    while not all_here():
         spins += 1
         if spins < _SPINS:
             os.sched_yield()

@@ -179,8 +179,8 @@ def _deaths(finished: AttemptFinished) -> Iterator[str]:
 
 def _error(error: ErrorEvent) -> str:
     what = f"prompt {error.request!r}: " if error.request is not None else ""
-    follows = " (follows from another rank's death)" if error.consequence else ""
-    return ", ".join(filter(None, (f"{what}{error.error}: {first_line(error.message)}{follows}", _raised(error))))
+    later = " (after another rank had failed)" if error.consequence else ""
+    return ", ".join(filter(None, (f"{what}{error.error}: {first_line(error.message)}{later}", _raised(error))))
 
 
 def _raised(error: ErrorEvent) -> str:
