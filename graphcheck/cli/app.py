@@ -268,7 +268,6 @@ def add(
 def list_(kind: Annotated[Kind, typer.Argument(help="what to list")]) -> None:
     """List what there is to choose from."""
     from graphcheck.harness.catalogue import catalogue
-    from graphcheck.report.settings import list_settings
 
-    for name, description in list_settings() if kind is Kind.SETTINGS else catalogue(kind):
+    for name, description in catalogue(kind):
         typer.echo(f"{name:20} {description}".rstrip())

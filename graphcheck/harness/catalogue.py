@@ -1,4 +1,4 @@
-"""Owns what there is to choose from: matrices, suites, models, targets and fixes, each with a line about it."""
+"""Owns what there is to choose from: matrices, suites, models, targets, fixes and settings, each with a line about it."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ from graphcheck import shipped
 from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.models import ADDABLE
+from graphcheck.schema.capabilities import AxisSpec
 from graphcheck.targets.registry import TARGETS, load_target
 
 
@@ -43,10 +44,25 @@ def _fixes() -> list[tuple[str, str]]:
     ]
 
 
+def _settings() -> list[tuple[str, str]]:
+    return [
+        (axis.name, f"{target}: {_values(axis)}, default {axis.default}; {axis.help}")
+        for target in sorted(TARGETS)
+        for axis in load_target(target).describe().axes
+    ]
+
+
+def _values(axis: AxisSpec) -> str:
+    if axis.choices is not None:
+        return " | ".join(map(str, axis.choices))
+    return f"a number, {axis.minimum} or more" if axis.kind == "int" else "a word"
+
+
 KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "matrices": _matrices,
     "suites": _suites,
     "models": _models,
     "targets": _targets,
     "fixes": _fixes,
+    "settings": _settings,
 }
