@@ -159,7 +159,8 @@ def compare_with_transformers(folder: Path, device: str) -> dict[str, Any]:
     answers: dict[str, list[int]] = json.loads((folder / STEPS).read_text())
     logits: dict[str, torch.Tensor] = {}
     for name, dtype in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
-        model = AutoModelForCausalLM.from_pretrained(folder / MODEL, dtype=dtype).to(device)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder / MODEL, dtype=dtype)
+        model = model.to(device)
         with torch.no_grad():
             rows = [
                 model(torch.tensor([[*request.prompt_ids, *answers[request.id][:-1]]], device=device))

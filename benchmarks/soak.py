@@ -174,8 +174,8 @@ def main() -> int:
         futures = [pool.submit(one_run, number, within, options) for number in range(len(outcomes), arguments.runs)]
         for future in futures:
             outcomes.append(future.result())
-            wrong = sum(bool(outcome.wrong) for outcome in outcomes)
-            print(f"{len(outcomes)} of {arguments.runs} runs, {wrong} wrong", file=sys.stderr, flush=True)
+            num_wrong = sum(bool(outcome.wrong) for outcome in outcomes)
+            print(f"{len(outcomes)} of {arguments.runs} runs, {num_wrong} wrong", file=sys.stderr, flush=True)
     untouched = goldens() == before[0]
     named = sorted(shared_memory() - before[1])
     codes = Counter(f"{outcome.killed or 'nothing'} killed: exit {outcome.code}" for outcome in outcomes)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from graphcheck.engine.config import EngineConfig
 from graphcheck.engine.device import CpuDevice
@@ -41,7 +42,7 @@ SITE = "site"
 def bare_seconds(ready: Ready) -> float:
     """Prefill and decode of a whole workload, reporting to nobody, in a fresh process scheduled as a rank is."""
     context = multiprocessing.get_context("fork")
-    out = context.SimpleQueue()
+    out: multiprocessing.SimpleQueue[float] = context.SimpleQueue()
     process = context.Process(target=_run_bare, args=(ready, out))
     process.start()
     process.join()
@@ -76,9 +77,11 @@ def gather_microseconds(
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     torch.set_num_threads(1)
-    store = dist.TCPStore("127.0.0.1", port, tp, rank == 0, timedelta(seconds=60))
+    store = TCPStore("127.0.0.1", port, tp, rank == 0, timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=tp)
-    meeting = Rendezvous(JournalMemory(journal_file, tp).writer(rank), tp, [SITE])
+    journal = JournalMemory(journal_file, tp).writer(rank)
+    journal.sites([SITE])
+    meeting = Rendezvous(journal, tp)
     sent, gathered = torch.zeros(ROWS * HIDDEN), torch.zeros(tp * ROWS * HIDDEN)
     gather = dist.all_gather_single if "all_gather_single" in dir(dist) else dist.all_gather_into_tensor
     gather(gathered, sent)
@@ -95,10 +98,10 @@ def gather_microseconds(
 def tag_ratio(tp: int) -> float:
     """Time of a gather with its tag over one without."""
     context = multiprocessing.get_context("fork")
-    means = []
+    means: list[float] = []
     for with_tags in (False, True):
         _, journal_file = JournalMemory.create(tp)
-        out = context.Queue()
+        out: multiprocessing.Queue[float] = context.Queue()
         port = free_port()
         ranks = [
             context.Process(target=gather_microseconds, args=(rank, tp, port, with_tags, journal_file, out))
