@@ -58,7 +58,8 @@ ReportFormat = Annotated[
     Format,
     typer.Option(
         "--format",
-        help="markdown is for a pull request, json for a program: what else is said goes to standard error",
+        help="markdown is for a pull request, html for a browser, junit for a CI server, json for a program: what "
+        "else is said goes to standard error",
     ),
 ]
 List = Annotated[bool, typer.Option("--list", help="only show what would run; start nothing")]

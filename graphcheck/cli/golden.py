@@ -14,6 +14,10 @@ MatrixName = Annotated[
 ]
 Model = Annotated[str | None, typer.Option(metavar="DIR|NAME", help="this model in place of the matrix's")]
 Select = Annotated[str | None, typer.Option("-k", metavar="EXPR", help="only what cells like `model=probe` need")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="a setting for every cell, like dtype=float16; repeatable"),
+]
 GoldenDir = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of goldens  [default: golden]")]
 Paths = Annotated[
     list[Path] | None, typer.Argument(metavar="[PATH]...", help="goldens, pending files or folders  [all pending]")
@@ -30,20 +34,30 @@ def golden_options() -> None:
 
 
 @golden_app.command("regen")
-def regen(matrix: MatrixName = None, model: Model = None, golden_dir: GoldenDir = None, select: Select = None) -> None:
+def regen(
+    matrix: MatrixName = None,
+    model: Model = None,
+    golden_dir: GoldenDir = None,
+    select: Select = None,
+    set_: Set = None,
+) -> None:
     """Let the reference (transformers) make the goldens that a matrix needs; changes wait for `accept`.
 
     With CI set in the environment, nothing is written unless a matrix or a model is named.
     """
     from graphcheck.harness.golden.pending import may_write
-    from graphcheck.harness.golden.regen_matrix import regen_matrix
     from graphcheck.harness.planning.request import RunRequest
-    from graphcheck.report.golden import print_filed
+    from graphcheck.report.making import regen_and_report
     from graphcheck.report.terminal import Terminal
 
-    request = RunRequest(matrix=matrix or RunRequest.matrix, model=model, golden_dir=golden_dir, select=select)
-    writes = may_write(named=matrix is not None or model is not None)
-    print_filed(regen_matrix(request, writes=writes), Terminal())
+    request = RunRequest(
+        matrix=matrix or RunRequest.matrix,
+        model=model,
+        golden_dir=golden_dir,
+        select=select,
+        settings=tuple(set_ or ()),
+    )
+    regen_and_report(request, Terminal(), writes=may_write(named=matrix is not None or model is not None))
 
 
 @golden_app.command("calibrate")
@@ -52,22 +66,28 @@ def calibrate(
     model: Model = None,
     golden_dir: GoldenDir = None,
     select: Select = None,
+    set_: Set = None,
     repeats: Annotated[int, typer.Option(min=1, help="runs of each cell")] = 1,
 ) -> None:
     """Measure the rounding noise of a known-good engine against its goldens: what may be a near tie.
 
-    Every cell of the matrix runs, all fixes on, fed with its golden's tokens. With CI set in the environment, nothing
-    is written unless a matrix or a model is named.
+    Every cell of the matrix that may round runs, all fixes on, fed with its golden's tokens. With CI set in the
+    environment, nothing is written unless a matrix or a model is named.
     """
-    from graphcheck.harness.golden.calibrate import calibrate as calibrate_matrix
     from graphcheck.harness.golden.pending import may_write
     from graphcheck.harness.planning.request import RunRequest
-    from graphcheck.report.golden import print_calibrated
+    from graphcheck.report.live import calibrate_and_report
     from graphcheck.report.terminal import Terminal
 
-    request = RunRequest(matrix=matrix or RunRequest.matrix, model=model, golden_dir=golden_dir, select=select)
+    request = RunRequest(
+        matrix=matrix or RunRequest.matrix,
+        model=model,
+        golden_dir=golden_dir,
+        select=select,
+        settings=tuple(set_ or ()),
+    )
     writes = may_write(named=matrix is not None or model is not None)
-    print_calibrated(calibrate_matrix(request, repeats, writes=writes), Terminal())
+    calibrate_and_report(request, repeats, Terminal(), writes=writes)
 
 
 @golden_app.command("diff")

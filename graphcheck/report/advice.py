@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.idle_fixes import idle_fix_notes
-from graphcheck.report.rerun import ablation_command, names_folder, whole_command
+from graphcheck.report.rerun import ablation_command, golden_command, names_folder, whole_command
 from graphcheck.schema.ablation import Finding
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.verdicts import Verdict
@@ -22,8 +22,8 @@ _NEXT: dict[ExitCode | Verdict, str] = {
     Verdict.LEAK: "see with `nvidia-smi` who holds the memory, and read the ranks' logs in {attempt}",
     ExitCode.VACUOUS: "read above which path was not taken, or what is missing here (see `graphcheck doctor`); a green "
     "that took another path would prove nothing",
-    ExitCode.GOLDEN: "if model and suite are as intended, make the golden again with the same matrix and model: "
-    "`graphcheck golden regen [MATRIX] [--model DIR]`",
+    ExitCode.GOLDEN: "if model and suite are as intended, do what is said above of each golden; `{goldens}` makes all "
+    "that this run needs",
     ExitCode.UNPROVEN: "read above which fix is not proven; with `--repeats N` or `--delay` a race may show itself",
     ExitCode.INCOMPLETE: "{again} where every cell has its devices, or accept skipped cells with `--allow-skipped`; "
     "what had finished is in {run}",
@@ -57,6 +57,7 @@ def _advice(run: Run, code: ExitCode, findings: Sequence[Finding]) -> str:
     text = _NEXT.get(first.verdict, _NEXT[code]) if first is not None else _NEXT[code]
     return text.format(
         run=folder,
+        goldens=golden_command(run.info),
         attempt=shlex.quote(str(run.attempt_dir(first.key if first is not None else ""))),
         again="run the same command again" + (" with a new --run-dir" if names_folder(run.info) else ""),
     )

@@ -1,18 +1,16 @@
 """Owns what is known of a run while it goes on: what waits, runs and has ended, how fast, and how long it may take."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphcheck.harness.judging.summary import num_exact
 from graphcheck.harness.running.limits import STEPPING
 from graphcheck.harness.running.observe import Observer, Progress
 from graphcheck.report import words
+from graphcheck.report.heartbeat import Now
 from graphcheck.schema.attempt import FORCED_SUFFIX
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
-
-Now = Callable[[], float]
-"""Monotonic seconds."""
 
 
 @dataclass
@@ -58,11 +56,12 @@ class Following(Observer):
         self.rows = {key: Row(key) for key in keys}
 
     def started(self, record: AttemptStarted) -> None:
-        """A forced pass goes on in the row of its attempt, and counts its own tokens."""
-        row = self.rows[record.key.removesuffix(FORCED_SUFFIX)]
-        row.is_forced = record.key.endswith(FORCED_SUFFIX)
+        """A forced pass goes on in the row of its attempt, unless it was planned itself; it counts its own tokens."""
+        is_planned = record.key in self.rows
+        row = self.rows[record.key if is_planned else record.key.removesuffix(FORCED_SUFFIX)]
+        row.is_forced = not is_planned
         row.progress = row.stepping_since = None
-        if not row.is_forced:
+        if is_planned:
             row.began = self.now()
         self.current = row
 
@@ -78,10 +77,10 @@ class Following(Observer):
             row.stepping_since = self.now()
 
     def finished(self, record: AttemptFinished) -> None:
-        """The row of a forced pass ends with its attempt."""
-        if record.key.endswith(FORCED_SUFFIX):
+        """The row in which a forced pass goes on ends with its attempt."""
+        row = self.rows.get(record.key)
+        if row is None:
             return
-        row = self.rows[record.key]
         row.finished, row.seconds = record, row.spent(self.now())
         self.current = None
         self.ended(row, record)

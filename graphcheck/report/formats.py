@@ -20,12 +20,16 @@ class Format(StrEnum):
 
     CONSOLE = "console"
     MARKDOWN = "markdown"
+    HTML = "html"
+    JUNIT = "junit"
     JSON = "json"
 
 
 _FUNCTIONS = {
     Format.CONSOLE: "graphcheck.report.show:on_console",
     Format.MARKDOWN: "graphcheck.report.markdown:print_markdown",
+    Format.HTML: "graphcheck.report.html:print_html",
+    Format.JUNIT: "graphcheck.report.junit:print_junit",
     Format.JSON: "graphcheck.report.json:print_json",
 }
 

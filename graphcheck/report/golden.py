@@ -1,5 +1,6 @@
 """Owns how goldens are shown: what was made, what is pending, what differs, and what is wrong with them."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from graphcheck.harness.files.golden_store import DEFAULT_GOLDEN_DIR
 from graphcheck.harness.golden.calibrate import Calibrated
 from graphcheck.harness.golden.check import Checked, Listed
 from graphcheck.harness.golden.moved import Movement
@@ -25,8 +27,12 @@ def print_filed(filed: Sequence[Filed], console: Console) -> None:
     """One line a golden, and what to do if any is pending."""
     for one in filed:
         print_line(console, f"{one.path}: {_contents(one.review.new)}; {_state(one)}")
-    if any(one.state is State.PENDING for one in filed):
-        print_line(console, "next: `graphcheck golden diff`, then `graphcheck golden accept` or `reject`")
+    folders = list(dict.fromkeys(one.path.parents[1] for one in filed if one.state is State.PENDING))
+    if folders:
+        where = "" if folders == [DEFAULT_GOLDEN_DIR] else f" {shlex.join(map(str, folders))}"
+        print_line(
+            console, f"next: `graphcheck golden diff{where}`, then `graphcheck golden accept{where}` or `reject`"
+        )
 
 
 def _state(filed: Filed) -> str:
@@ -98,7 +104,7 @@ def print_listed(listed: Sequence[Listed], console: Console) -> None:
     """One line a golden: contents, versions and date, and who uses it."""
     for one in listed:
         if one.golden is None:
-            print_line(console, one.problem or "", RED)
+            print_line(console, str(one.problem), RED)
             continue
         header = one.golden.header
         versions = ", ".join(f"{package} {version}" for package, version in header.versions.items())

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from graphcheck.harness.golden.calibrate import calibrate
 from graphcheck.harness.machine.environment import environment
 from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.running.ablate import AblateRequest, ablate
@@ -12,6 +13,7 @@ from graphcheck.harness.running.run_matrix import RunResult, run_matrix
 from graphcheck.report import words
 from graphcheck.report.artefacts import artefacts
 from graphcheck.report.formats import Format
+from graphcheck.report.golden import print_calibrated
 from graphcheck.report.lines import Lines
 from graphcheck.report.screen import Screen
 from graphcheck.report.terminal import Terminal, print_line
@@ -36,6 +38,17 @@ def ablate_and_report(request: AblateRequest, console: Terminal, format_: Format
     return _report(lambda observer: ablate(request, observer), console, format_)
 
 
+def calibrate_and_report(request: RunRequest, repeats: int, console: Terminal, *, writes: bool) -> None:
+    """Calibrates a matrix's goldens, followed on standard error, and prints on `console` what was measured.
+
+    Raises:
+        GraphcheckError: see `calibrate`.
+    """
+    with _follower(Terminal(stderr=True), on_ctrl_c="stops") as observer:
+        calibrated = calibrate(request, repeats, writes=writes, observer=observer)
+    print_calibrated(calibrated, console)
+
+
 def _report(run: Callable[[Observer], RunResult], console: Terminal, format_: Format) -> ExitCode:
     # Where a user follows the run: on the report's own console, or beside a report that is made to be taken away.
     narrator = console if format_ is Format.CONSOLE else Terminal(stderr=True)
@@ -51,9 +64,9 @@ def _report(run: Callable[[Observer], RunResult], console: Terminal, format_: Fo
 
 
 @contextmanager
-def _follower(console: Terminal) -> Iterator[Observer]:
+def _follower(console: Terminal, on_ctrl_c: str = "stops and reports") -> Iterator[Observer]:
     if console.can_redraw:
-        with Screen(console) as screen:
+        with Screen(console, on_ctrl_c=on_ctrl_c) as screen:
             yield screen
     else:
         yield Lines(console)

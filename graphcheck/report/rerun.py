@@ -17,6 +17,19 @@ _OF_TRIALS = ("--fix", "--expect", "--delay")
 _OF_CELLS = ("--disable-fix", "--lanes")
 _FLAGS_OF_CELLS = ("--ignore-eos", "--fail-fast")
 """Options that `run matrix` alone knows, as `_OF_TRIALS` are those that `ablate` alone knows."""
+_OF_GOLDENS = ("--model", "--golden-dir", "-k")
+_NOT_OF_GOLDENS = (
+    *_OF_ONE_RUN,
+    *_OF_TRIALS,
+    *_OF_CELLS,
+    "--set",
+    "--repeats",
+    "--require-backend",
+    "--base",
+    "--allow",
+)
+_FLAGS_NOT_OF_GOLDENS = (*_FLAGS_OF_CELLS, "--audit", "--share-gpus", "--allow-skipped")
+"""Options that `golden regen` shares with a run; those that a run alone knows. Of its settings, dtype alone matters."""
 OPTIONS = {
     "model": "--model",
     "ignore_eos": "--ignore-eos",
@@ -70,6 +83,15 @@ def ablation_command(info: RunInfo) -> str:
     """Of a matrix run with fixes off: the ablation of these fixes in its cells."""
     words = _without(whole_command(info)[3:], _OF_CELLS, _FLAGS_OF_CELLS)
     return shlex.join(["graphcheck", "ablate", *words, *(word for fix in info.fixes_off for word in ("--fix", fix))])
+
+
+def golden_command(info: RunInfo) -> str:
+    """What makes the goldens that a run looks for."""
+    words = _without(whole_command(info)[3 if info.ablation is None else 2 :], _NOT_OF_GOLDENS, _FLAGS_NOT_OF_GOLDENS)
+    matrix = [] if _without(words, _OF_GOLDENS) else [info.matrix_name]
+    dtype = info.overrides.get("dtype")
+    setting = [] if dtype is None else ["--set", f"dtype={dtype}"]
+    return shlex.join(["graphcheck", "golden", "regen", *matrix, *words, *setting])
 
 
 def names_folder(info: RunInfo) -> bool:

@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from graphcheck.harness.running.observe import Progress
-from graphcheck.report.following import Following, Now, Row, ending
+from graphcheck.report.following import Following, Row, ending
+from graphcheck.report.heartbeat import Now
 from graphcheck.report.terminal import style_of
 from graphcheck.schema.run import AttemptFinished, AttemptStarted
 
-_DRAW_SECONDS = 0.25
+DRAW_SECONDS = 0.25
 _LINES_BELOW = 3
 """The outlook, the empty last line, and the shell's own above the table."""
 _LINES_AROUND = 4 + _LINES_BELOW
@@ -28,9 +29,9 @@ class Screen(Following):
     It draws in the supervisor's thread between two looks: no thread of its own can be left in the middle of a frame.
     """
 
-    def __init__(self, console: Console, now: Now = time.monotonic) -> None:
+    def __init__(self, console: Console, now: Now = time.monotonic, on_ctrl_c: str = "stops and reports") -> None:
         super().__init__(now)
-        self._console = console
+        self._console, self._on_ctrl_c = console, on_ctrl_c
         self._live = Live(console=console, get_renderable=self.frame, auto_refresh=False, transient=True)
         self._drawn = now()
 
@@ -56,7 +57,7 @@ class Screen(Following):
     def progress(self, progress: Progress) -> None:
         """See Observer.progress."""
         super().progress(progress)
-        if self.now() - self._drawn >= _DRAW_SECONDS:
+        if self.now() - self._drawn >= DRAW_SECONDS:
             self._draw()
 
     def ended(self, row: Row, record: AttemptFinished) -> None:
@@ -65,7 +66,7 @@ class Screen(Following):
 
     def frame(self) -> Group:
         """One frame, as high as the terminal at most; it ends in an empty line, which is where a killed run stops."""
-        outlook = f"{self.outlook()}; Ctrl-C stops and reports, twice ends at once"
+        outlook = f"{self.outlook()}; Ctrl-C {self._on_ctrl_c}, twice ends at once"
         return Group(self._fitting_table(), Text(outlook, no_wrap=True, overflow="ellipsis"), Text())
 
     def _fitting_table(self) -> Table:

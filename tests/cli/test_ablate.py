@@ -172,7 +172,7 @@ def test_the_block_goes_to_standard_output_and_everything_else_beside_it(
     plain = call("report", "out")
     assert plain.out.splitlines()[-1].startswith("exit 0: pass; next: paste the evidence")
     assert plain.err == ""
-    assert call("report", "out", "--format", "html").code == 2
+    assert call("report", "out", "--format", "pdf").code == 2
 
 
 def test_a_report_needs_neither_torch_nor_transformers(fake_world: FakeWorld) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from graphcheck.cli.app import app
 from graphcheck.harness.files.golden_store import read_golden, write_golden
-from graphcheck.harness.golden import regen_matrix
+from graphcheck.report import making
 from graphcheck.schema.errors import UsageError
 from graphcheck.schema.golden import GoldenStep
 from tests.cli.conftest import Program
@@ -108,15 +108,15 @@ def test_processes_make_the_same_bytes_as_this_one(program: Program, tmp_path: P
 def test_in_ci_regen_writes_only_what_is_named(
     monkeypatch: pytest.MonkeyPatch, ci: str | None, arguments: list[str], writes: bool
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    asked: list[bool] = []
 
-    def fake(request: object, **options: Any) -> Sequence[object]:
-        asked.append(options)
+    def fake(request: object, *, writes: bool, **options: Any) -> Sequence[object]:
+        asked.append(writes)
         return []
 
-    monkeypatch.setattr(regen_matrix, "regen_matrix", fake)
+    monkeypatch.setattr(making, "regen_matrix", fake)
     done = CliRunner().invoke(app, ["golden", "regen", *arguments], env={"CI": ci})
-    assert (done.exit_code, asked) == (0, [{"writes": writes}])
+    assert (done.exit_code, asked) == (0, [writes])
 
 
 @pytest.mark.parametrize("command", ["accept", "reject"])

@@ -14,8 +14,16 @@ from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.records.run_folder import Run
 from graphcheck.report.advice import CONTRADICTED, last_line
 from graphcheck.report.console import render
-from graphcheck.report.rerun import _FLAGS_OF_CELLS, _OF_CELLS, OPTIONS
+from graphcheck.report.rerun import (
+    _FLAGS_NOT_OF_GOLDENS,
+    _FLAGS_OF_CELLS,
+    _NOT_OF_GOLDENS,
+    _OF_CELLS,
+    _OF_GOLDENS,
+    OPTIONS,
+)
 from graphcheck.report.show import show
+from graphcheck.schema.ablation import Ablation
 from graphcheck.schema.exit_codes import MEANING, ExitCode
 from graphcheck.schema.verdicts import Verdict
 from tests.fake_ablation import ablate_in
@@ -25,6 +33,10 @@ from tests.fake_world import FakeWorld
 def advice(run: Run, code: ExitCode) -> str:
     """What the last line proposes."""
     return last_line(run, code).partition("; next: ")[2]
+
+
+def options_of(command: object) -> set[str]:
+    return {name for parameter in command.params for name in parameter.opts if name.startswith("-")}  # type: ignore[attr-defined]
 
 
 def shown(path: Path) -> list[str]:
@@ -64,11 +76,7 @@ def test_after_a_pass_with_a_fix_off_no_other_is_proposed_but_to_see_whether_it_
 def test_an_option_that_only_a_matrix_run_knows_is_not_proposed_to_an_ablation() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     ablate, run = commands["ablate"], commands["run"].commands["matrix"]
-
-    def options(command: object) -> set[str]:
-        return {name for parameter in command.params for name in parameter.opts if name.startswith("-")}  # type: ignore[attr-defined]
-
-    assert options(run) - options(ablate) == {*_OF_CELLS, *_FLAGS_OF_CELLS}
+    assert options_of(run) - options_of(ablate) == {*_OF_CELLS, *_FLAGS_OF_CELLS}
 
 
 def test_a_fix_that_can_act_in_no_cell_is_told_and_not_passed_over_in_green(fake_world: FakeWorld) -> None:
@@ -111,6 +119,40 @@ def test_memory_that_stays_in_use_is_not_looked_for_in_logs_alone(fake_world: Fa
     assert attempt.finished is not None
     leaked = replace(attempt, finished=attempt.finished.model_copy(update={"verdict": Verdict.LEAK}))
     assert "nvidia-smi" in advice(replace(run, attempts=(leaked,)), ExitCode.CRASH)
+
+
+@pytest.mark.parametrize(
+    ("typed", "proposed"),
+    [
+        ("run matrix m.toml --model toy -k graph=on --lanes 2", "m.toml --model toy -k graph=on"),
+        ("run matrix --set buckets=1 --golden-dir=mine m.toml", "--golden-dir=mine m.toml"),
+        ("run matrix -k graph=on --audit --repeats 2", "m -k graph=on"),
+        ("ablate m.toml --fix sync --delay rank=0,site=layers.0,ms=1 --run-dir out", "m.toml"),
+    ],
+)
+def test_the_goldens_that_are_to_be_made_are_those_of_the_run_and_no_template(
+    typed: str, proposed: str, fake_world: FakeWorld
+) -> None:
+    run, _ = fake_world.run(fake_world.matrix(graph=["on"]))
+    words = ("graphcheck", *typed.split())
+    of_trials = {"ablation": Ablation(fixes=(), cells={}, num_selected_cells=1)} if "ablate" in words else {}
+    info = run.info.model_copy(update={"command": words, **of_trials})
+    assert f"; `graphcheck golden regen {proposed}` makes all that this run needs" in advice(
+        replace(run, info=info), ExitCode.GOLDEN
+    )
+    info = info.model_copy(update={"overrides": {"dtype": "float16", "buckets": "1"}})
+    said = advice(replace(run, info=info), ExitCode.GOLDEN)
+    assert f"`graphcheck golden regen {proposed} --set dtype=float16`" in said
+
+
+def test_every_option_that_golden_regen_does_not_know_is_left_out_of_its_advice() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    regen = options_of(commands["golden"].commands["regen"])
+    run = options_of(commands["ablate"]) | options_of(commands["run"].commands["matrix"])
+    no_run = {"--list"}
+    left_out = {*_NOT_OF_GOLDENS, *_FLAGS_NOT_OF_GOLDENS}
+    assert (run - left_out - no_run, left_out - run) == (set(_OF_GOLDENS), set())
+    assert regen == {*_OF_GOLDENS, "--set"}
 
 
 def test_a_run_that_named_its_folder_is_repeated_into_a_new_one(fake_world: FakeWorld) -> None:

@@ -68,7 +68,7 @@ OPTIONS = {
     "ablate m.toml --expect hang": "--expect hang: not in the signature of any selected fix; choose one of HANG",
     "ablate m.toml --expect SKIPPED": "--expect SKIPPED: not in the signature of any selected fix; ",
     "ablate m.toml --fix refresh --expect HANG": "--expect HANG: not in the signature of any selected fix; ",
-    "ablate m.toml --delay 20ms": "--delay 20ms: rank: Field required; write it like ",
+    "ablate m.toml --delay 20ms": "--delay 20ms: a delay has no part '20ms'; write it like ",
     "ablate m.toml --delay rank=0,site=layers.0,ms=nan": "--delay rank=0,site=layers.0,ms=nan: ms: ",
     "ablate m.toml --delay rank=2,site=layers.0,ms=1": "--delay rank=2,site=layers.0,ms=1: no cell has a rank 2; ",
     "ablate m.toml --delay rank=0,site=layers.2,ms=1": "--delay rank=0,site=layers.2,ms=1: no model has a layer 2; ",

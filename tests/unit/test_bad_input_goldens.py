@@ -91,7 +91,12 @@ def test_a_folder_where_a_golden_should_be(
 ) -> None:
     fake_world.golden_file.unlink()
     fake_world.golden_file.mkdir()
-    assert_red(fake_world, make_call(monkeypatch, capsys), "MISSING", "make it with `graphcheck golden regen`")
+    assert_red(
+        fake_world,
+        make_call(monkeypatch, capsys),
+        "MISSING",
+        f"make it with `graphcheck golden regen {fake_world.path / 'm.toml'}`",
+    )
 
 
 def assert_red(world: FakeWorld, call: Callable[..., object], verdict: str, reason: str) -> None:

@@ -13,7 +13,7 @@ from tests.in_process import make_call
         ("graphcheck run matrix --disable-fix allr", {"allreduce-sync"}),
         ("graphcheck ablate --fix pad", {"pad-clear"}),
         ("graphcheck run matrix --model pro", {"probe"}),
-        ("graphcheck run matrix --format ", {"console", "markdown", "json"}),
+        ("graphcheck run matrix --format ", {"console", "markdown", "html", "junit", "json"}),
         ("graphcheck list ", {"matrices", "suites", "models", "fixes", "targets", "settings"}),
         ("graphcheck run matrix --fail", {"--fail-fast"}),
     ],

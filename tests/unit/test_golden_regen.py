@@ -10,10 +10,12 @@ from graphcheck.harness.files.golden_store import read_golden
 from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden import regen as golden_regen
 from graphcheck.harness.golden.pending import GoldenPlace, State
-from graphcheck.harness.golden.regen import REFERENCE_TARGET, regen
+from graphcheck.harness.golden.regen import REFERENCE_TARGET, Making, regen
+from graphcheck.harness.golden.regen_matrix import regen_matrix
 from graphcheck.harness.planning.plan import PlannedAttempt, plan_attempts
+from graphcheck.harness.planning.request import RunRequest
 from graphcheck.schema.capabilities import AxisSpec, Capabilities
-from graphcheck.schema.errors import GoldenDisputed, TargetError
+from graphcheck.schema.errors import GoldenDisputed, TargetError, UsageError
 from graphcheck.schema.events import ErrorEvent, Event, ExitEvent, FinishedEvent, PhaseEvent, StepEvent
 from graphcheck.schema.suite import Workload
 from graphcheck.targets.base import Launch
@@ -163,6 +165,39 @@ def test_a_second_computation_that_disagrees_leaves_no_golden(
     ):
         regen(planned, place(tmp_path), "graphcheck golden regen m")
     assert not (tmp_path / "golden").exists()
+
+
+def test_whoever_waits_hears_of_every_poll_and_where_it_is(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
+) -> None:
+    heard: list[Making] = []
+    regen(planned[:1], place(tmp_path), "graphcheck golden regen m", heard.append)
+    golden = Path("tiny/s.jsonl")
+    assert len(heard) == 3 * len(target.script), "of every poll, also of those that bring nothing new"
+    assert list(dict.fromkeys(heard)) == [Making(golden, number, "a") for number in (1, 2, 3)]
+
+
+def test_before_the_first_step_the_model_is_being_loaded(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path
+) -> None:
+    target.script = (PhaseEvent(rank=0, phase="load", seconds=1.0), *target.script)
+    heard: list[Making] = []
+    regen(planned[:1], place(tmp_path), "graphcheck golden regen m", heard.append)
+    assert [making.prompt for making in heard[:2]] == [None, "a"]
+
+
+def test_the_golden_of_a_dtype_that_no_matrix_names_is_made_as_the_hint_says(
+    target: ScriptedTarget, planned: list[PlannedAttempt], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.toml").write_text(MATRIX.replace('dtype = ["float32", "bfloat16"]\n', ""))
+    [made] = regen_matrix(RunRequest(matrix="m.toml", settings=("dtype=float16",)))
+    assert made.path == Path("golden/tiny/s.float16.jsonl")
+    header = read_golden(made.path).header
+    assert (header.dtype, header.command) == ("float16", "graphcheck golden regen m --set dtype=float16")
+    for setting, says in (("typo=1", "typo = 1: target bundled has no such"), ("dtype=f4", "dtype = f4: not a value")):
+        with pytest.raises(UsageError, match=says):
+            regen_matrix(RunRequest(matrix="m.toml", settings=(setting,)))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How goldens are shown: what a reader must not miss is there."""
 
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,19 @@ def test_regen_says_what_became_of_each_golden(fake_world: FakeWorld, console: C
     assert kept.endswith("3 prompts, 26 tokens, no quorum; same")
     assert first.endswith("the first, nothing to review")
     assert not_written.endswith("NOT WRITTEN: in CI name a matrix or a model")
-    assert "graphcheck golden diff" in advice
+    assert advice == "next: `graphcheck golden diff`, then `graphcheck golden accept` or `reject`"
+
+
+@pytest.mark.parametrize(("folder", "where"), [("golden", ""), ("my goldens", " 'my goldens'")])
+def test_what_regen_says_is_next_finds_what_is_pending(
+    folder: str, where: str, fake_world: FakeWorld, console: Console
+) -> None:
+    if where:
+        shutil.copytree("golden", folder)
+    made = make(folder)
+    print_filed([made], console)
+    assert f"next: `graphcheck golden diff{where}`, then" in shown(console)
+    assert [one.path for one in find_pending([Path(folder)] if where else [])] == [made.path]
 
 
 @pytest.mark.parametrize(("problems", "code"), [((), ExitCode.PASS), (("cut",), ExitCode.GOLDEN)])

@@ -196,7 +196,7 @@ def edited(old: bytes, new: bytes) -> Any:
         (edited(b'"ids":[5,6]', b'"ids":[5,7]'), "body sha256 .* line 1 says"),
         (edited(b'"format":2', b'"format":3'), "format 3: this version reads formats 1 and 2"),
         (edited(b'"format":2', b'"former":2'), "format None: this version reads formats 1 and 2"),
-        (edited(b'"dtype"', b'"detype"'), ":1: not a golden's header .dtype: Field required"),
+        (edited(b'"dtype"', b'"detype"'), ":1: not a golden's header .dtype: this key is required"),
         (lambda content: b"[]\n" + content, ":1: not a golden's header"),
         (lambda content: b"{\n" + content, ":1: not a golden's header"),
     ],

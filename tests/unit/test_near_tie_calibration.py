@@ -16,7 +16,8 @@ from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.golden.calibrate import calibrate
 from graphcheck.harness.golden.check import check_goldens, list_goldens
 from graphcheck.harness.planning.request import RunRequest
-from graphcheck.schema.capabilities import Capabilities
+from graphcheck.harness.running.execute import Surroundings
+from graphcheck.schema.capabilities import AxisSpec, Capabilities
 from graphcheck.schema.errors import (
     GoldenCorrupt,
     GoldenDisputed,
@@ -31,6 +32,7 @@ from graphcheck.targets.fake import FakeTarget
 from tests.failing_disk import make_unreadable
 from tests.fake_loading import GOOD, LoadingTarget
 from tests.fake_world import FakeWorld
+from tests.in_process import make_call
 from tests.near_ties import MARGIN_ULP, calibrated, make_unsure
 
 FILE = Path("golden/toy/trio.calibration")
@@ -102,6 +104,54 @@ def test_without_a_golden_nothing_is_measured(fake_world: FakeWorld) -> None:
     fake_world.golden_file.unlink()
     with pytest.raises(GoldenMissing):
         calibrated(fake_world, fake_world.matrix(graph=["on"]))
+
+
+class TellsNumerics(FakeTarget):
+    """A target that says how it adds up, as an engine with bit-exact arithmetic can."""
+
+    def describe(self) -> Capabilities:
+        numerics = AxisSpec(name="numerics", kind="str", default="invariant", choices=("invariant", "fast"))
+        known = super().describe()
+        return known.model_copy(update={"axes": (*known.axes, numerics)})
+
+
+def told_numerics(world: FakeWorld) -> Surroundings:
+    return replace(world.surroundings(), load_target=lambda name: TellsNumerics(world.clock.sleep, gives_forced=True))
+
+
+def test_no_bound_is_measured_for_bit_exact_arithmetic_which_would_excuse_its_bugs(fake_world: FakeWorld) -> None:
+    make_unsure(fake_world)
+    matrix = fake_world.matrix(graph=["on"], settings={"fault": "drift"})
+    with pytest.raises(UsageError, match="numerics = invariant: this arithmetic is bit-exact") as caught:
+        calibrate(RunRequest(matrix=str(matrix)), 1, surroundings=told_numerics(fake_world))
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert not FILE.exists()
+
+
+def test_of_a_matrix_with_bit_exact_cells_only_the_others_are_measured(fake_world: FakeWorld) -> None:
+    make_unsure(fake_world)
+    matrix = fake_world.matrix(numerics=["invariant", "fast"], settings={"fault": "drift"})
+    (one,) = calibrate(RunRequest(matrix=str(matrix)), 1, surroundings=told_numerics(fake_world))
+    assert [c.made_for["numerics"] for c in one.calibrations] == ["fast"]
+    assert [c.cells for c in one.calibrations] == [("numerics_fast",)]
+
+
+def test_golden_calibrate_alone_refuses_the_default_matrix(
+    fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = make_call(monkeypatch, capsys)("golden", "calibrate")
+    ended.assert_one_line(2, "matrix default: dtype = float32, numerics = invariant: ")
+    assert not Path("golden/probe").exists()
+
+
+def test_a_setting_that_was_typed_is_measured_and_one_that_cannot_be_is_named(fake_world: FakeWorld) -> None:
+    make_unsure(fake_world)
+    matrix = fake_world.matrix(graph=["on"], settings={"fault": "drift"})
+    (one,) = calibrated(fake_world, matrix, settings=("lanes=2",))
+    assert one.calibrations[0].command == "graphcheck golden calibrate m --set lanes=2"
+    for setting, says in (("typo=1", "typo = 1: target fake has no such"), ("logits=digest", "--set logits=digest: ")):
+        with pytest.raises(UsageError, match=says):
+            calibrated(fake_world, matrix, settings=(setting,))
 
 
 def test_a_cell_without_devices_is_refused(fake_world: FakeWorld) -> None:

@@ -14,6 +14,7 @@ from graphcheck.cli.app import app
 from graphcheck.harness.catalogue import catalogue
 from graphcheck.harness.files.matrix_file import load_matrix
 from graphcheck.harness.planning.plan import plan_attempts
+from graphcheck.report.formats import Format
 from graphcheck.schema.exit_codes import ExitCode
 from graphcheck.schema.matrix import Matrix, Policy
 from graphcheck.schema.verdicts import Verdict
@@ -97,6 +98,12 @@ def differences(text: str) -> list[str]:
     known = {
         f"{fix.name} ({', '.join(fix.signature.shows['tape'])})" for fix in load_target("bundled").describe().fixes
     }
+    formats = {
+        span
+        for option, _, what in rows(text, "option", "with", "what it does")
+        if option == "`--format NAME`"
+        for span in SPAN.findall(what)
+    }
     matrices = {SPAN.findall(name)[0] for name, _ in rows(text, "matrix", "what it covers")}
     return [
         *compared("command", listed, set(commands()) - {""}),
@@ -104,6 +111,7 @@ def differences(text: str) -> list[str]:
         *compared("exit code", set(codes), {str(int(code)) for code in ExitCode}),
         *compared("verdict", told, {f"{verdict} with exit {int(verdict.exit_code)}" for verdict in Verdict}),
         *compared("fix", fixes, known),
+        *compared("format", formats, set(Format)),
         *compared("matrix", matrices, {name for name, _ in catalogue("matrices")}),
         *compared(
             "option", typed(text), typed(text) & ({option for one in commands().values() for option in one} | IMPLIED)
@@ -151,6 +159,7 @@ def test_help_says_what_each_exit_code_means() -> None:
         ("| `pad-clear` |", "| `pad-clean` |", "fix pad-clean (TOKENS): only in"),
         ("| tp 2, 4 | HANG |", "| tp 2, 4 | TOKENS |", "fix allreduce-sync (HANG): not in"),
         ("| `gpu` |", "| `gpus` |", "matrix gpu: not in"),
+        ("`junit`: a file for a CI server", "`xml`: a file for a CI server", "format junit: not in"),
         ("`graphcheck doctor", "`graphcheck doctor --fast", "option --fast: only in"),
     ],
 )

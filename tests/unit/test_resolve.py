@@ -117,7 +117,7 @@ def test_ignore_eos_ends_at_the_goldens_length(model: ModelFolder, tmp_path: Pat
 
 
 def test_a_forced_pass_hands_out_the_goldens_ids(model: ModelFolder, tmp_path: Path) -> None:
-    requests = forced_workload(resolve(suite(tmp_path), model, golden()), golden()).requests
+    requests = forced_workload(resolve(suite(tmp_path), model, golden()), golden().prompts).requests
     assert [request.forced_ids for request in requests] == [ids for _, ids in ANSWERS.values()]
 
 

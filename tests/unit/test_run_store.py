@@ -219,7 +219,7 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_place(fake_world: Fake
     cells = run.path / "cells.jsonl"
     lines = cells.read_bytes().splitlines(keepends=True)
     cells.write_bytes(lines[0] + b'{"record": "finished"}\n' + b"".join(lines[2:]))
-    with pytest.raises(RunFolderError, match=r"cells\.jsonl:2: not a record \(finished\.key: Field required\)"):
+    with pytest.raises(RunFolderError, match=r"cells\.jsonl:2: not a record \(finished\.key: this key is required\)"):
         load_run(run.path)
 
 

@@ -12,7 +12,7 @@ from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.running.ablate import AblateRequest, ablate
 from graphcheck.harness.running.observe import Progress
 from graphcheck.harness.running.run_matrix import run_matrix
-from graphcheck.report import lines as lines_module
+from graphcheck.report import heartbeat
 from graphcheck.report.following import Following
 from graphcheck.report.lines import Lines
 from graphcheck.report.screen import Screen
@@ -111,7 +111,7 @@ def test_a_log_gets_a_line_for_each_attempt_and_no_escape_code(fake_world: FakeW
 
 def test_a_log_hears_of_a_long_attempt_before_it_ends(fake_world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     def heartbeats(every: float, fault: str) -> list[str]:
-        monkeypatch.setattr(lines_module, "HEARTBEAT_SECONDS", every)
+        monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", every)
         console = Console(file=io.StringIO())
         followed(fake_world, fake_world.matrix(tp=[2], fault=[fault]), Lines(console, fake_world.clock.now))
         return [line for line in text_of(console).splitlines() if " so far " in line]
@@ -120,7 +120,7 @@ def test_a_log_hears_of_a_long_attempt_before_it_ends(fake_world: FakeWorld, mon
     assert spoken[0].startswith("tp2-fault_hang  decode, step 5, "), spoken
     assert len(spoken) == 2, "the hang is called after 2.2 s"
     assert spoken[0].endswith(" tokens/s, 1 s so far  [0/1 done]")
-    assert heartbeats(1.0, "none") == heartbeats(lines_module.HEARTBEAT_SECONDS * 60, "hang") == []
+    assert heartbeats(1.0, "none") == heartbeats(heartbeat.HEARTBEAT_SECONDS * 60, "hang") == []
 
 
 def test_a_cell_that_never_ran_is_a_line_without_a_time(fake_world: FakeWorld) -> None:

@@ -14,7 +14,8 @@ SUFFIX = ".calibration"
 NOISE_AXES = ("device", "numerics", "allreduce", "attention", "kv_dtype")
 """Settings that choose the arithmetic: a calibration holds for one value of each."""
 
-_AGAIN = "measure it again with `graphcheck golden calibrate`"
+CALIBRATE = "graphcheck golden calibrate MATRIX"
+"""What measures a calibration, for an error where nobody knows of which matrix; else the whole command is handed in."""
 
 
 def calibration_name(model: str, suite: str, dtype: str) -> Path:
@@ -27,8 +28,11 @@ def made_for(target: str, settings: Mapping[str, AxisValue]) -> dict[str, AxisVa
     return {"target": target} | {axis: settings[axis] for axis in NOISE_AXES if axis in settings}
 
 
-def find_calibrations(golden: GoldenHeader, folders: Sequence[Path]) -> Calibrations | None:
+def find_calibrations(golden: GoldenHeader, folders: Sequence[Path], calibrate: str = CALIBRATE) -> Calibrations | None:
     """The first file in `folders` that was measured against this golden; None if there is none for its name.
+
+    Args:
+        calibrate: the command that measures it, for the errors.
 
     Raises:
         GoldenCorrupt: a file is not as it was written, or cannot be read.
@@ -36,41 +40,41 @@ def find_calibrations(golden: GoldenHeader, folders: Sequence[Path]) -> Calibrat
     """
     name = calibration_name(golden.model_name, golden.suite, golden.dtype)
     paths = list(find_files(name, folders))
-    found = [read_calibrations(path) for path in paths]
+    found = [read_calibrations(path, calibrate) for path in paths]
     fitting = next((one for one in found if one.header.golden_sha == golden.body_sha), None)
     if found and fitting is None:
-        raise GoldenStale(str(paths[0]), "measured against another golden of this name", _AGAIN)
+        raise GoldenStale(str(paths[0]), "measured against another golden of this name", _again(calibrate))
     return fitting
 
 
-def read_calibrations(path: Path) -> Calibrations:
+def read_calibrations(path: Path, calibrate: str = CALIBRATE) -> Calibrations:
     """A calibration file whose header agrees with its body.
+
+    Args:
+        calibrate: the command that measures it, for the errors.
 
     Raises:
         GoldenCorrupt: anything about the file is not as it was written.
     """
+    todo = _again(calibrate)
     content = read_file(path)
-    check_text(path, content, _AGAIN)
+    check_text(path, content, todo)
     first, _, body = content.partition(b"\n")
     try:
         fields = json.loads(first)
         if isinstance(fields, dict) and fields.get("format") != CALIBRATION_FORMAT:
             rule = f"this version reads format {CALIBRATION_FORMAT}"
-            raise GoldenCorrupt(f"{path}: format {fields.get('format')}", rule, _AGAIN)
+            raise GoldenCorrupt(f"{path}: format {fields.get('format')}", rule, todo)
         header = CalibrationHeader.model_validate(fields)
         if sha256(body) != header.body_sha:
-            raise GoldenCorrupt(
-                f"{path}: body sha256 {sha256(body)[:12]}", f"line 1 says {header.body_sha[:12]}", _AGAIN
-            )
+            raise GoldenCorrupt(f"{path}: body sha256 {sha256(body)[:12]}", f"line 1 says {header.body_sha[:12]}", todo)
         calibrations = tuple(Calibration.model_validate_json(line) for line in body.splitlines())
     except (ValueError, RecursionError) as failure:  # pydantic's ValidationError and json's error are ValueErrors
-        raise GoldenCorrupt(str(path), f"not a calibration ({reason(failure)})", _AGAIN) from None
+        raise GoldenCorrupt(str(path), f"not a calibration ({reason(failure)})", todo) from None
     if path.name != calibration_name(header.model_name, header.suite, header.dtype).name:
-        raise GoldenCorrupt(str(path), f"it holds that of {header.model_name}/{header.suite} {header.dtype}", _AGAIN)
+        raise GoldenCorrupt(str(path), f"it holds that of {header.model_name}/{header.suite} {header.dtype}", todo)
     if len(calibrations) != header.num_calibrations:
-        raise GoldenCorrupt(
-            f"{path}: {len(calibrations)} calibrations", f"line 1 says {header.num_calibrations}", _AGAIN
-        )
+        raise GoldenCorrupt(f"{path}: {len(calibrations)} calibrations", f"line 1 says {header.num_calibrations}", todo)
     return Calibrations(header=header, calibrations=calibrations)
 
 
@@ -98,3 +102,7 @@ def calibrations_bytes(golden: GoldenHeader, measured: Sequence[Calibration], ol
         body_sha=sha256(body),
     )
     return json_line(header.model_dump(mode="json")) + body
+
+
+def _again(calibrate: str) -> str:
+    return f"measure it again with `{calibrate}`"

@@ -20,7 +20,16 @@ from graphcheck.schema.golden import READABLE_FORMATS, Golden, GoldenHeader, Gol
 DEFAULT_GOLDEN_DIR = Path("golden")
 """Where goldens are looked up first and written to, unless `--golden-dir` says otherwise."""
 
-_REGEN = "make it again with `graphcheck golden regen`"
+REGEN = "graphcheck golden regen MATRIX"
+"""What makes a golden, for an error where nobody knows of which matrix; else the whole command is handed in."""
+
+
+def made_again_by(regen: str) -> str:
+    """What to do about a golden that cannot be used."""
+    return f"make it again with `{regen}`"
+
+
+_MAKE_AGAIN = made_again_by(REGEN)
 
 
 def wanted_golden_dir(golden_dir: Path | None) -> Path:
@@ -57,8 +66,13 @@ def find_golden(name: Path, folders: Sequence[Path]) -> Path | None:
     return next(find_files(name, folders), None)
 
 
-def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Sequence[Path]) -> Golden:
+def load_golden(
+    model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Sequence[Path], regen: str = REGEN
+) -> Golden:
     """The first golden found in `folders`. A bad one is an error, never passed over for the next folder's.
+
+    Args:
+        regen: the command that makes it, for the errors.
 
     Raises:
         GoldenMissing: none of the folders has one.
@@ -71,17 +85,18 @@ def load_golden(model: ModelFolder, suite: LoadedSuite, dtype: str, folders: Seq
         raise GoldenMissing(
             f"golden {name}",
             f"not in {', '.join(map(str, folders))}",
-            "make it with `graphcheck golden regen`",
+            f"make it with `{regen}`",
         )
-    golden = read_golden(path)
+    todo = made_again_by(regen)
+    golden = read_golden(path, todo)
     if differing := differing_keys(golden.header, model.fingerprint(), suite.sha, dtype):
-        raise GoldenStale(str(path), f"made for something else: {', '.join(differing)} differ", _REGEN)
+        raise GoldenStale(str(path), f"made for something else: {', '.join(differing)} differ", todo)
     header = golden.header
     if golden_name(header.model_name, header.suite, header.dtype) != name:
-        raise GoldenCorrupt(str(path), f"it calls itself that of {header.model_name}/{header.suite}", _REGEN)
+        raise GoldenCorrupt(str(path), f"it calls itself that of {header.model_name}/{header.suite}", todo)
     ids = [prompt.id for prompt in golden.prompts]
     if ids != [prompt.id for prompt in suite.suite.prompts]:
-        raise GoldenCorrupt(f"{path}: prompts {', '.join(ids)}", "not the suite's prompts in its order", _REGEN)
+        raise GoldenCorrupt(f"{path}: prompts {', '.join(ids)}", "not the suite's prompts in its order", todo)
     return golden
 
 
@@ -93,26 +108,29 @@ def differing_keys(header: GoldenHeader, model: Mapping[str, str], suite_sha: st
     return [key for key in sorted(made_for | wanted) if made_for.get(key) != wanted.get(key)]
 
 
-def read_golden(path: Path) -> Golden:
+def read_golden(path: Path, todo: str = _MAKE_AGAIN) -> Golden:
     """A golden whose header agrees with its body.
+
+    Args:
+        todo: what to do if it is not as it was written, for the error.
 
     Raises:
         GoldenCorrupt: anything about the file is not as it was written.
     """
-    return parse_golden(path, read_file(path))
+    return parse_golden(path, read_file(path), todo)
 
 
-def parse_golden(path: Path, content: bytes) -> Golden:
+def parse_golden(path: Path, content: bytes, todo: str = _MAKE_AGAIN) -> Golden:
     """The golden that `content` is; `path` is for the errors, which are those of `read_golden`."""
-    check_text(path, content, _REGEN)
+    check_text(path, content, todo)
     first, _, body = content.partition(b"\n")
-    header = _header(path, first)
+    header = _header(path, first, todo)
     lines = body.splitlines()
     if len(lines) != header.num_prompts:
-        raise GoldenCorrupt(f"{path}: {len(lines)} prompts", f"line 1 says {header.num_prompts}", _REGEN)
+        raise GoldenCorrupt(f"{path}: {len(lines)} prompts", f"line 1 says {header.num_prompts}", todo)
     if sha256(body) != header.body_sha:
-        raise GoldenCorrupt(f"{path}: body sha256 {sha256(body)[:12]}", f"line 1 says {header.body_sha[:12]}", _REGEN)
-    return Golden(header=header, prompts=tuple(_prompt(path, n, line) for n, line in enumerate(lines, start=2)))
+        raise GoldenCorrupt(f"{path}: body sha256 {sha256(body)[:12]}", f"line 1 says {header.body_sha[:12]}", todo)
+    return Golden(header=header, prompts=tuple(_prompt(path, n, line, todo) for n, line in enumerate(lines, start=2)))
 
 
 def write_golden(path: Path, header: dict[str, Any], prompts: Sequence[GoldenPrompt]) -> bool:
@@ -175,17 +193,15 @@ def _replace(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _header(path: Path, line: bytes) -> GoldenHeader:
+def _header(path: Path, line: bytes, todo: str) -> GoldenHeader:
     try:
         fields = json.loads(line)
         if isinstance(fields, dict) and fields.get("format") not in READABLE_FORMATS:
-            readable = " and ".join(map(str, READABLE_FORMATS))
-            raise GoldenCorrupt(
-                f"{path}: format {fields.get('format')}", f"this version reads formats {readable}", _REGEN
-            )
+            rule = f"this version reads formats {' and '.join(map(str, READABLE_FORMATS))}"
+            raise GoldenCorrupt(f"{path}: format {fields.get('format')}", rule, todo)
         return GoldenHeader.model_validate(fields)
     except (ValueError, RecursionError) as failure:  # pydantic's ValidationError and json's error are ValueErrors
-        raise GoldenCorrupt(f"{path}:1", f"not a golden's header ({reason(failure)})", _REGEN) from None
+        raise GoldenCorrupt(f"{path}:1", f"not a golden's header ({reason(failure)})", todo) from None
 
 
 def _readable_header(path: Path) -> GoldenHeader | None:
@@ -195,14 +211,14 @@ def _readable_header(path: Path) -> GoldenHeader | None:
         return None
 
 
-def _prompt(path: Path, number: int, line: bytes) -> GoldenPrompt:
+def _prompt(path: Path, number: int, line: bytes, todo: str) -> GoldenPrompt:
     try:
         prompt = GoldenPrompt.model_validate_json(line)
     except ValidationError as failure:
-        raise GoldenCorrupt(f"{path}:{number}", f"not a prompt ({reason(failure)})", _REGEN) from None
+        raise GoldenCorrupt(f"{path}:{number}", f"not a prompt ({reason(failure)})", todo) from None
     if len(prompt.steps) != len(prompt.ids):
         raise GoldenCorrupt(
-            f"{path}:{number}: prompt {prompt.id}", f"{len(prompt.ids)} ids but {len(prompt.steps)} steps", _REGEN
+            f"{path}:{number}: prompt {prompt.id}", f"{len(prompt.ids)} ids but {len(prompt.steps)} steps", todo
         )
     return prompt
 

@@ -14,9 +14,10 @@ RESERVED_AXES = {"model": "models", "suite": "suites"}
 
 @dataclass(frozen=True)
 class LoadedMatrix:
-    """A valid matrix with its name and the file it came from."""
+    """A valid matrix with its name and the file it came from; `typed` is what a command line calls it."""
 
     name: str
+    typed: str
     path: Path
     matrix: Matrix
     file: TomlFile
@@ -32,7 +33,7 @@ def load_matrix(name_or_path: str) -> LoadedMatrix:
     file = TomlFile.read(path, MatrixError)
     matrix = file.record(Matrix)
     _check_entries(file, matrix)
-    return LoadedMatrix(path.stem, path, matrix, file)
+    return LoadedMatrix(path.stem, name_or_path, path, matrix, file)
 
 
 def _check_entries(file: TomlFile, matrix: Matrix) -> None:

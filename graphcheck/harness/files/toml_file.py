@@ -1,7 +1,6 @@
 """Owns reading a TOML file into a record, every wrong thing an error naming file, line, key and choices."""
 
 import json
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from graphcheck.harness.files.toml_lines import KeyPath, line_of
-from graphcheck.schema.base import Record
+from graphcheck.schema.base import Record, rule_of
 from graphcheck.schema.errors import FileError
 
 R = TypeVar("R", bound=Record)
@@ -72,18 +71,13 @@ class TomlFile:
         first = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
         if first["type"] == "extra_forbidden":
             choices = ", ".join(_record_at(record, first["loc"][:-1]).model_fields)
-            return self.wrong(first["loc"], "unknown key", f"choose one of {choices}")
+            return self.wrong(first["loc"], rule_of(first), f"choose one of {choices}")
         if first["type"] == "missing":
-            return self.wrong(first["loc"], "this key is required", "add it")
+            return self.wrong(first["loc"], rule_of(first), "add it")
         # The branches of a union fail one by one, each with its own tail that is no key of the file.
         place = _look_up(self.document, first["loc"])[0]
-        rules = {_rule(error): None for error in errors if _look_up(self.document, error["loc"])[0] == place}
+        rules = {rule_of(error): None for error in errors if _look_up(self.document, error["loc"])[0] == place}
         return self.wrong(place, " or ".join(rules), "correct the value")
-
-
-def _rule(error: ErrorDetails) -> str:
-    message = error["msg"].removeprefix("Value error, ")
-    return re.sub(r"^Input", "the value", message)
 
 
 def _look_up(document: dict[str, Any], place: KeyPath) -> tuple[KeyPath, Any]:

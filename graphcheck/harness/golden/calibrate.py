@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import ceil, inf
 from pathlib import Path
-from shlex import join
 
 from graphcheck.harness.files.calibration_store import (
     calibration_name,
@@ -20,10 +19,12 @@ from graphcheck.harness.files.calibration_store import (
     made_for,
 )
 from graphcheck.harness.files.golden_store import golden_folders, load_golden, replace_file, wanted_golden_dir
+from graphcheck.harness.golden.measurable import cells_that_round, check_is_good, check_target
 from graphcheck.harness.golden.quorum import movements
 from graphcheck.harness.judging.near_tie import ulp
 from graphcheck.harness.machine.devices import DeviceCheck
 from graphcheck.harness.machine.environment import environment
+from graphcheck.harness.planning.golden_commands import calibrate_command, regen_command, without_places
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.prepare import Ready
 from graphcheck.harness.planning.request import Plan, RunRequest, make_plan
@@ -31,14 +32,13 @@ from graphcheck.harness.planning.resolve import resolve
 from graphcheck.harness.records.run_store import RunStore
 from graphcheck.harness.running.device_memory import DeviceMemory
 from graphcheck.harness.running.execute import Surroundings
+from graphcheck.harness.running.observe import UNOBSERVED, Observer
 from graphcheck.harness.running.run_attempt import Attempter, Judged
 from graphcheck.schema.base import AxisValue
-from graphcheck.schema.capabilities import Capabilities
-from graphcheck.schema.errors import GoldenDisputed, GoldenError, TargetError, UsageError
+from graphcheck.schema.errors import GoldenError, TargetError, UsageError
 from graphcheck.schema.events import StepEvent
 from graphcheck.schema.golden import Calibration, Calibrations, Golden
-from graphcheck.schema.run import AttemptFinished
-from graphcheck.schema.verdicts import Outcome
+from graphcheck.schema.run import AttemptFinished, AttemptStarted
 from graphcheck.targets.base import Target
 
 _TOP = "logits=top"
@@ -82,12 +82,20 @@ class _Sample:
 
 
 def calibrate(
-    request: RunRequest, repeats: int, *, writes: bool = True, surroundings: Surroundings | None = None
+    request: RunRequest,
+    repeats: int,
+    *,
+    writes: bool = True,
+    observer: Observer = UNOBSERVED,
+    surroundings: Surroundings | None = None,
 ) -> list[Calibrated]:
     """Measures every model, suite and dtype of a matrix, each for all the arithmetic that its cells have.
 
+    Cells whose arithmetic is bit-exact are left out: there a bound would excuse bugs.
+
     Raises:
-        UsageError: an option, a file or a target that cannot be used, or a cell that has no devices here.
+        UsageError: an option, a file or a target that cannot be used, a cell that has no devices here, or a matrix
+            whose cells are all bit-exact.
         GoldenError: a golden is missing or not to be trusted.
         GoldenDisputed: a cell is red, or differs where the golden is sure: this engine is not known to be good.
         ProvenanceError: ranks ran other code than ranks before.
@@ -99,56 +107,56 @@ def calibrate(
     def load_measurable(name: str) -> Target:
         """Refused here, a target without `logits` is not refused for a setting that nobody typed."""
         target = surroundings.load_target(name)
-        _check(target.describe())
+        check_target(target.describe())
         return target
 
-    plan = make_plan(replace(request, settings=(*request.settings, _TOP)), load_measurable)
+    plan = make_plan(replace(request, settings=(_TOP, *request.settings)), load_measurable)
     folders = golden_folders(wanted_golden_dir(request.golden_dir), plan.loaded.path)
     try:
-        samples = _measure(plan, [_ready(planned, folders) for planned in plan.attempts], repeats, surroundings)
+        cells = [_ready(planned, folders, request) for planned in cells_that_round(plan)]
+        samples = _measure(plan, cells, repeats, observer, surroundings)
     finally:
         plan.target.close()
+    command = calibrate_command(without_places(request, plan.loaded.name))
+    command += f" --repeats {repeats}" if repeats > 1 else ""
     return [
-        _file(golden, measured, folders, writes=writes)
-        for golden, measured in _by_golden(samples, _command(request, plan.loaded.name, repeats), repeats)
+        _file(golden, measured, folders, writes=writes) for golden, measured in _by_golden(samples, command, repeats)
     ]
 
 
-def _command(request: RunRequest, matrix: str, repeats: int) -> str:
-    """The call with all that decides what is measured; where files lie is nobody else's business."""
-    words = ["graphcheck", "golden", "calibrate", matrix]
-    words += ["-k", request.select] if request.select is not None else []
-    words += ["--model", Path(request.model).name] if request.model is not None else []
-    words += ["--repeats", str(repeats)] if repeats > 1 else []
-    return join(words)
+def _ready(planned: PlannedAttempt, folders: Sequence[Path], request: RunRequest) -> Ready:
+    regen = regen_command(request)
+    golden = load_golden(planned.model, planned.suite, planned.dtype, folders, regen)
+    return Ready(planned, golden, resolve(planned.suite, planned.model, golden, regen=regen), _ANYTHING)
 
 
-def _check(capabilities: Capabilities) -> None:
-    needs = {
-        "be fed the golden's tokens": capabilities.gives_forced,
-        "report its best logits when asked": capabilities.gives_top_logits and capabilities.axis("logits") is not None,
-    }
-    for what, can in needs.items():
-        if not can:
-            raise UsageError(f"target {capabilities.target}", f"it cannot {what}", "calibrate a target that can")
-
-
-def _ready(planned: PlannedAttempt, folders: Sequence[Path]) -> Ready:
-    golden = load_golden(planned.model, planned.suite, planned.dtype, folders)
-    return Ready(planned, golden, resolve(planned.suite, planned.model, golden), _ANYTHING)
+def _repeat(cell: Ready, number: int) -> Ready:
+    attempt = cell.planned.attempt.model_copy(update={"repeat": number, "feed": "forced"})
+    return replace(cell, planned=replace(cell.planned, attempt=attempt))
 
 
 _Key = tuple[str, str, str, tuple[tuple[str, AxisValue], ...]]
 """Model, suite, dtype, and what a calibration is made for."""
 
 
-def _measure(plan: Plan, cells: Sequence[Ready], repeats: int, surroundings: Surroundings) -> dict[_Key, _Sample]:
+def _measure(
+    plan: Plan, cells: Sequence[Ready], repeats: int, observer: Observer, surroundings: Surroundings
+) -> dict[_Key, _Sample]:
     devices = DeviceCheck(plan.capabilities, surroundings.count_devices)
     memory = DeviceMemory(plan.capabilities, surroundings.device_memory, surroundings.clock)
     samples: dict[_Key, _Sample] = {}
+    passes = [(cell, [_repeat(cell, number) for number in range(repeats)]) for cell in cells]
+
+    def tell(record: AttemptStarted | AttemptFinished) -> None:
+        if isinstance(record, AttemptStarted):
+            observer.started(record)
+        else:
+            observer.finished(record)
+
+    observer.planned([one.planned.attempt.key for _, several in passes for one in several])
     with tempfile.TemporaryDirectory(prefix="graphcheck-calibrate-") as folder:
-        attempter = Attempter(plan, RunStore(Path(folder)), surroundings.clock, lambda record: None, memory)
-        for cell in cells:
+        attempter = Attempter(plan, RunStore(Path(folder)), surroundings.clock, tell, memory, observer)
+        for cell, several in passes:
             planned = cell.planned
             if lack := devices.lack(planned.settings) or memory.held(planned.settings):
                 raise UsageError(f"cell {planned.attempt.cell.name}", lack, "leave it out with -k")
@@ -156,30 +164,14 @@ def _measure(plan: Plan, cells: Sequence[Ready], repeats: int, surroundings: Sur
             key = (planned.model.name, planned.suite.name, planned.dtype, arithmetic)
             sample = samples.setdefault(key, _Sample(cell.golden))
             sample.cells.append(planned.attempt.cell.name)
-            for _ in range(repeats):
-                forced = attempter.forced_pass(cell)
+            for one in several:
+                forced = attempter.forced_pass(one)
                 attempter.code.check()
-                _check_is_good(cell, forced.finished)
+                check_is_good(cell, forced.finished)
                 sample.bound = max(sample.bound, *_moved(cell.golden, planned.dtype, forced.events))
                 sample.num_near_ties += sum(len(prompt.near_ties) for prompt in forced.finished.prompts)
                 sample.num_steps += sum(len(prompt.ids) for prompt in cell.golden.prompts) * cell.workload.passes
     return samples
-
-
-def _check_is_good(cell: Ready, finished: AttemptFinished) -> None:
-    """Green but for tokens at steps of which the golden itself is not sure."""
-    name, todo = cell.planned.attempt.cell.name, "find out what is wrong: only a good engine's noise is noise"
-    if not finished.verdict.is_green:
-        raise GoldenDisputed(f"cell {name}: {finished.verdict}", finished.reason, todo)
-    for prompt in finished.prompts:
-        for tie in prompt.near_ties if prompt.outcome is Outcome.NEAR_TIE else ():
-            step = cell.golden.prompt(prompt.prompt).steps[tie.step]
-            if not step.soft:
-                raise GoldenDisputed(
-                    f"cell {name}, prompt {prompt.prompt!r}, token {tie.step}: {tie.got} instead of {tie.expected}",
-                    f"the golden is sure of it, with a margin of {tie.margin_ulp:.3g} ULP",
-                    todo,
-                )
 
 
 def _moved(golden: Golden, dtype: str, events: Sequence[Judged]) -> Iterator[float]:

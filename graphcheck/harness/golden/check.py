@@ -19,6 +19,8 @@ from graphcheck.harness.files.matrix_file import LoadedMatrix, load_matrix
 from graphcheck.harness.files.model_folder import find_model
 from graphcheck.harness.files.suite_file import load_suite
 from graphcheck.harness.golden.pending import SUFFIX
+from graphcheck.harness.planning.golden_commands import calibrate_command, regen_command
+from graphcheck.harness.planning.request import RunRequest
 from graphcheck.harness.planning.resolve import resolve
 from graphcheck.models import ADDABLE
 from graphcheck.schema.errors import GoldenError, ModelError
@@ -48,7 +50,7 @@ class Listed:
 
     path: Path
     golden: Golden | None
-    problem: str | None
+    problem: GoldenError | None
     matrices: tuple[str, ...]
     is_pending: bool
     calibrations: tuple[Calibration, ...]
@@ -106,7 +108,7 @@ def list_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> l
         try:
             golden = read_golden(path)
         except GoldenError as error:
-            problem = str(error)
+            problem = error
         names = tuple(dict.fromkeys(users.get(path.resolve(), ())))
         pending = path.with_name(path.name + SUFFIX).is_file()
         listed.append(Listed(path, golden, problem, names, pending, _calibrations(golden, path.parents[1])))
@@ -134,11 +136,13 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
     listed = list_goldens(golden_dir, matrices)
     problems = [one.problem for one in listed if one.problem]
     problems += [
-        f"{one.path}: no known matrix uses it; remove it, or name its matrix" for one in listed if not one.matrices
+        GoldenError(str(one.path), "no known matrix uses it", "remove it, or name its matrix")
+        for one in listed
+        if not one.matrices
     ]
     problems += [
-        f"{pending}: not reviewed; `graphcheck golden diff` with this path, then accept or reject it"
-        for pending in _files(folders, f"*.jsonl{SUFFIX}")
+        GoldenError(str(path), "not reviewed", "`graphcheck golden diff` with this path, then accept or reject it")
+        for path in _files(folders, f"*.jsonl{SUFFIX}")
     ]
     problems += [
         problem for path in _files(folders, f"*{CALIBRATION_SUFFIX}") if (problem := _calibration_problem(path, listed))
@@ -147,16 +151,17 @@ def check_goldens(golden_dir: Path | None, matrices: Sequence[LoadedMatrix]) -> 
     unchecked = []
     for use in uses.values():
         try:
-            problems += filter(None, [_problem(use, home)])
+            problems += filter(None, [_problem(use, RunRequest(matrix=use.matrix.typed, golden_dir=golden_dir))])
         except ModelError as error:
             if use.entry not in ADDABLE:
                 raise
             unchecked.append(str(error))
-    # What is wrong with a file is seen in the file, and again in each use of it.
-    return Checked(len(listed), len(uses), tuple(dict.fromkeys(problems)), tuple(unchecked))
+    # What is wrong with a file is seen in the file, and again in each use of it, which knows what makes it again.
+    told = {(problem.value, problem.rule): str(problem) for problem in problems}
+    return Checked(len(listed), len(uses), tuple(told.values()), tuple(unchecked))
 
 
-def _calibration_problem(path: Path, listed: Sequence[Listed]) -> str | None:
+def _calibration_problem(path: Path, listed: Sequence[Listed]) -> GoldenError | None:
     """What is wrong with a calibration by itself: it must be of a golden that is here, wherever that lies.
 
     Whether a run finds one for the golden that it finds is for `_problem` to say.
@@ -164,30 +169,31 @@ def _calibration_problem(path: Path, listed: Sequence[Listed]) -> str | None:
     name = (path.parent.name, path.stem)
     goldens = [one.golden for one in listed if (one.path.parent.name, one.path.stem) == name]
     if not goldens:
-        return f"{path}: no golden of that name is in any golden folder; remove it"
+        return GoldenError(str(path), "no golden of that name is in any golden folder", "remove it")
     reasons = [_why_not_of(golden, path) for golden in goldens if golden is not None]
     return None if None in reasons else next(iter(reasons), None)
 
 
-def _why_not_of(golden: Golden, calibration: Path) -> str | None:
+def _why_not_of(golden: Golden, calibration: Path) -> GoldenError | None:
     try:
         find_calibrations(golden.header, [calibration.parents[1]])
     except GoldenError as error:
-        return str(error)
+        return error
     return None
 
 
-def _problem(use: Use, golden_dir: Path) -> str | None:
-    """Why a run would not start the cells of this use, in the run's own words."""
+def _problem(use: Use, request: RunRequest) -> GoldenError | None:
+    """Why a run as requested would not start the cells of this use, in the run's own words."""
     model = find_model(use.entry, use.matrix.path.parent)
     suite = load_suite(use.suite, use.matrix.path)
-    folders = golden_folders(golden_dir, use.matrix.path)
+    folders = golden_folders(wanted_golden_dir(request.golden_dir), use.matrix.path)
+    regen = regen_command(request)
     try:
-        golden = load_golden(model, suite, use.dtype, folders)
-        find_calibrations(golden.header, folders)
-        resolve(suite, model, golden)
+        golden = load_golden(model, suite, use.dtype, folders, regen)
+        find_calibrations(golden.header, folders, calibrate_command(request))
+        resolve(suite, model, golden, regen=regen)
     except GoldenError as error:
-        return str(error)
+        return error
     return None
 
 

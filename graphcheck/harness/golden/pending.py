@@ -9,9 +9,11 @@ from typing import Any
 
 from graphcheck import shipped
 from graphcheck.harness.files.golden_store import (
+    REGEN,
     find_golden,
     golden_bytes,
     golden_name,
+    made_again_by,
     parse_golden,
     read_golden,
     replace_file,
@@ -22,6 +24,7 @@ from graphcheck.schema.errors import GoldenCorrupt, UsageError
 from graphcheck.schema.golden import Golden, GoldenPrompt
 
 SUFFIX = ".pending"
+_NO_PENDING = f"remove it, and {made_again_by(REGEN)}"
 
 
 class State(StrEnum):
@@ -90,7 +93,7 @@ def review_against(path: Path, new: Golden) -> Review:
     try:
         return review(read_golden(path), new)
     except GoldenCorrupt as corrupt:
-        return Review(new=new, unreadable=str(corrupt))
+        return Review(new=new, unreadable=f"{corrupt.value}: {corrupt.rule}")
 
 
 @dataclass(frozen=True)
@@ -132,9 +135,9 @@ def find_pending(paths: Sequence[Path], golden_dir: Path | None = None, *, write
 
 
 def _pending(path: Path) -> Pending:
-    new = read_golden(path)
+    new = read_golden(path, _NO_PENDING)
     name = golden_name(new.header.model_name, new.header.suite, new.header.dtype)
     if (path.parent.name, path.name) != (name.parent.name, f"{name.name}{SUFFIX}"):
-        raise GoldenCorrupt(str(path), f"it holds {name}", "make it again with `graphcheck golden regen`")
+        raise GoldenCorrupt(str(path), f"it holds {name}", _NO_PENDING)
     old = find_golden(name, [path.parents[1], shipped.golden_dir()])
     return Pending(path, old, review_against(old, new) if old else Review(new=new))

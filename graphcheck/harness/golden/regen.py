@@ -2,18 +2,18 @@
 
 import importlib.metadata
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from graphcheck.harness.files.golden_store import golden_name
 from graphcheck.harness.files.model_folder import ModelFolder
-from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.harness.golden.pending import Filed, GoldenPlace, file_golden
 from graphcheck.harness.golden.quorum import Readings, check_answers, mark_soft
 from graphcheck.harness.judging.death import describe_exit, is_bad
 from graphcheck.harness.planning.plan import PlannedAttempt
-from graphcheck.harness.planning.resolve import fed_with, resolve_for_golden
+from graphcheck.harness.planning.resolve import forced_workload, resolve_for_golden
 from graphcheck.schema.attempt import Attempt, Cell
 from graphcheck.schema.base import AxisValue
 from graphcheck.schema.errors import GoldenDisputed, TargetError
@@ -27,14 +27,31 @@ REFERENCE_TARGET = "transformers"
 REFERENCE = "transformers generate, one prompt at a time, eager attention, float32 arithmetic"
 SECOND = "transformers, fed with these tokens in one pass without a cache, sdpa attention, float64 arithmetic"
 _VERSIONS_OF = ("tokenizers", "torch", "transformers")
+NUM_COMPUTATIONS = 3
 _POLL_SECONDS = 1.0
 
 
-def regen(planned: Iterable[PlannedAttempt], place: GoldenPlace, command: str) -> list[Filed]:
+@dataclass(frozen=True)
+class Making:
+    """Where the making of a golden is: in which of its computations, from 1, and at which prompt; None: it loads."""
+
+    golden: Path
+    computation: int
+    prompt: str | None
+
+
+OnPoll = Callable[[Making], None]
+"""Hears of it each time the reference has been asked for news, whether or not there were any."""
+
+
+def regen(
+    planned: Iterable[PlannedAttempt], place: GoldenPlace, command: str, on_poll: OnPoll = lambda making: None
+) -> list[Filed]:
     """Makes the golden of every model, suite and dtype that a plan uses; none is written over.
 
     Args:
         command: what made them, as the file shall say it; free of paths (`graphcheck golden regen default`).
+        on_poll: hears where it is, once a second or more often.
 
     Raises:
         SuiteError, ModelError: a suite does not fit its model.
@@ -45,21 +62,27 @@ def regen(planned: Iterable[PlannedAttempt], place: GoldenPlace, command: str) -
     wanted = {(one.model.name, one.suite.name, one.dtype): one for one in planned}
     target = load_target(REFERENCE_TARGET)
     try:
-        return [_regen(target, one.model, one.suite, one.dtype, place, command) for one in wanted.values()]
+        return [_regen(target, one, place, command, on_poll) for one in wanted.values()]
     finally:
         target.close()
 
 
-def _regen(
-    target: Target, model: ModelFolder, suite: LoadedSuite, dtype: str, place: GoldenPlace, command: str
-) -> Filed:
+def _regen(target: Target, planned: PlannedAttempt, place: GoldenPlace, command: str, on_poll: OnPoll) -> Filed:
+    model, suite, dtype = planned.model, planned.suite, planned.dtype
     name = golden_name(model.name, suite.name, dtype)
+
+    def run(computation: int, workload: Workload, **settings: AxisValue) -> list[Event]:
+        def tell(prompt: str | None) -> None:
+            on_poll(Making(name, computation, prompt))
+
+        return _run(target, model, workload, {"dtype": dtype, **settings}, tell)
+
     workload = resolve_for_golden(suite, model)
-    events = _run(target, model, workload, {"dtype": dtype})
+    events = run(1, workload)
     prompts = [_golden_prompt(model, request.id, request.prompt_ids, events) for request in workload.requests]
-    forced = fed_with(workload, {prompt.id: prompt.ids for prompt in prompts})
-    second = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": "float64"}))
-    in_dtype = _readings(_run(target, model, forced, {"dtype": dtype, "attention": "sdpa", "arithmetic": dtype}))
+    forced = forced_workload(workload, prompts)
+    second = _readings(run(2, forced, attention="sdpa", arithmetic="float64"))
+    in_dtype = _readings(run(3, forced, attention="sdpa", arithmetic=dtype))
     try:
         num_right = check_answers(model.name, suite, prompts)
         right = (f"the right answers of {num_right} prompts, known without a model",) if num_right else ()
@@ -89,16 +112,25 @@ def _readings(events: Sequence[Event]) -> Readings:
     return readings
 
 
-def _run(target: Target, model: ModelFolder, workload: Workload, settings: dict[str, AxisValue]) -> list[Event]:
-    """Everything the reference reported. It has no deadline: nobody but the user waits for it."""
+def _run(
+    target: Target,
+    model: ModelFolder,
+    workload: Workload,
+    settings: dict[str, AxisValue],
+    tell: Callable[[str | None], None],
+) -> list[Event]:
+    """Everything the reference reported. It has no deadline: nobody but the user waits for it, who hears the prompt."""
     launch = Launch(attempt=Attempt(cell=Cell(axes=settings)), model_dir=model.path, settings=settings)
     events: list[Event] = []
+    prompt: str | None = None
     with tempfile.TemporaryDirectory(prefix="graphcheck-regen-") as out_dir:
         session = target.start(launch, workload, Path(out_dir))
         try:
             while not any(isinstance(event, ExitEvent) for event in events):
                 new = session.events(_POLL_SECONDS)
                 events += new
+                prompt = next((event.requests[0] for event in reversed(new) if isinstance(event, StepEvent)), prompt)
+                tell(prompt)
                 if any(event.event == "phase" and event.phase == "done" for event in new):
                     session.release()
         finally:

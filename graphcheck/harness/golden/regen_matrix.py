@@ -2,12 +2,13 @@
 
 from graphcheck.harness.files.golden_store import DEFAULT_GOLDEN_DIR, golden_folders
 from graphcheck.harness.golden.pending import Filed, GoldenPlace
-from graphcheck.harness.golden.regen import regen
+from graphcheck.harness.golden.regen import OnPoll, regen
+from graphcheck.harness.planning.golden_commands import regen_command, without_places
 from graphcheck.harness.planning.request import RunRequest, make_plan
 from graphcheck.targets.registry import load_target
 
 
-def regen_matrix(request: RunRequest, *, writes: bool = True) -> list[Filed]:
+def regen_matrix(request: RunRequest, *, writes: bool = True, on_poll: OnPoll = lambda making: None) -> list[Filed]:
     """Makes the golden of every model, suite and dtype that a matrix uses; what differs from the old one is pending.
 
     Without a golden folder in the request, a golden that lies beside the matrix file gets its pending file there.
@@ -26,4 +27,4 @@ def regen_matrix(request: RunRequest, *, writes: bool = True) -> list[Filed]:
         beside=() if request.golden_dir else (plan.loaded.path.parent / "golden",),
         writes=writes,
     )
-    return regen(plan.attempts, place, f"graphcheck golden regen {plan.loaded.name}")
+    return regen(plan.attempts, place, regen_command(without_places(request, plan.loaded.name)), on_poll)

@@ -14,6 +14,7 @@ from graphcheck.harness.judging.death import (
     first_line,
 )
 from graphcheck.harness.judging.eligible import is_oversize, largest_bucket
+from graphcheck.harness.judging.near_tie import is_bit_exact
 from graphcheck.harness.judging.near_tie_budget import over_budget
 from graphcheck.harness.judging.story import first_disagreement, first_split, tell
 from graphcheck.harness.judging.transcript import Transcript
@@ -25,7 +26,7 @@ from graphcheck.schema.matrix import Policy
 from graphcheck.schema.run import AttemptFacts, AttemptFinished, AttemptStarted
 from graphcheck.schema.verdicts import Outcome, Verdict
 
-UNCALIBRATED = "near ties are not looked for without a calibration (`graphcheck golden calibrate`)"
+UNCALIBRATED = "near ties are not looked for without a calibration (`graphcheck golden calibrate MATRIX`)"
 
 UNJUDGED = (Verdict.SKIPPED, Verdict.MISSING, Verdict.STALE)
 """Verdicts that fall before an attempt starts: nothing is recorded that they could be drawn from again."""
@@ -129,14 +130,11 @@ def _tokens(case: Case) -> str | None:
     wrong = [prompt for prompt in case.prompts if prompt.outcome not in (Outcome.EXACT, Outcome.NEAR_TIE)]
     if not wrong:
         return None
-    first = wrong[0]
+    first, started = wrong[0], case.started
     reason = f"{len(wrong)} of {len(case.prompts)} prompts differ; first {first.prompt!r} at token {first.step}"
-    return reason + ("" if case.started.calibration or _is_bit_exact(case.started) else f"; {UNCALIBRATED}")
-
-
-def _is_bit_exact(started: AttemptStarted) -> bool:
-    """True if the engine's arithmetic leaves rounding nothing to decide, so that any difference is a bug."""
-    return started.dtype == "float32" and started.settings.get("numerics", "invariant") == "invariant"
+    if started.calibration or is_bit_exact(started.dtype, started.settings):
+        return reason
+    return f"{reason}; {UNCALIBRATED}"
 
 
 def _unexplained(case: Case) -> str | None:

@@ -4,10 +4,12 @@ Distances are in units in the last place (ULP) of the cell's dtype at the magnit
 bound is measured, see `golden/calibrate.py`; without one nothing is a near tie.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import frexp, ldexp
 
 from graphcheck.harness.judging.transcript import Transcript
+from graphcheck.schema.base import AxisValue
 from graphcheck.schema.golden import GoldenPrompt, GoldenStep
 from graphcheck.schema.run import NearTie
 
@@ -21,6 +23,11 @@ class TieRule:
 
     dtype: str = "float32"
     bound: float | None = None
+
+
+def is_bit_exact(dtype: str, settings: Mapping[str, AxisValue]) -> bool:
+    """True if an engine's arithmetic leaves rounding nothing to decide, so that any difference is a bug."""
+    return dtype == "float32" and settings.get("numerics", "invariant") == "invariant"
 
 
 def ulp(value: float, dtype: str) -> float:

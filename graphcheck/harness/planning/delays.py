@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.schema.attempt import Delay
+from graphcheck.schema.base import broken_rule
 from graphcheck.schema.capabilities import Capabilities
 from graphcheck.schema.errors import UsageError
 
@@ -36,11 +37,15 @@ def _parse(text: str) -> Delay:
     fields = dict(parts)
     if len(fields) < len(parts):
         raise UsageError(f"--delay {text}", "a part is given twice", _TODO)
+    strangers = [part for part in fields if part and part not in Delay.model_fields]
+    missing = [part for part in Delay.model_fields if part not in fields]
+    if strangers or missing:
+        rule = f"a delay has no part {strangers[0]!r}" if strangers else f"it gives no {missing[0]}"
+        raise UsageError(f"--delay {text}", rule, _TODO)
     try:
         return Delay.model_validate_strings(fields)
     except ValidationError as failure:
-        error = failure.errors(include_url=False)[0]
-        raise UsageError(f"--delay {text}", f"{'.'.join(map(str, error['loc']))}: {error['msg']}", _TODO) from None
+        raise UsageError(f"--delay {text}", broken_rule(failure), _TODO) from None
 
 
 def _check(text: str, delay: Delay, capabilities: Capabilities, attempts: Sequence[PlannedAttempt]) -> None:

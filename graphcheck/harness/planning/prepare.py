@@ -6,6 +6,7 @@ from pathlib import Path
 
 from graphcheck.harness.files.calibration_store import find_calibrations, made_for
 from graphcheck.harness.files.golden_store import golden_folders, load_golden, wanted_golden_dir
+from graphcheck.harness.planning.golden_commands import calibrate_command, regen_command
 from graphcheck.harness.planning.plan import PlannedAttempt
 from graphcheck.harness.planning.request import Plan, RunRequest
 from graphcheck.harness.planning.resolve import resolve, resolve_for_golden
@@ -57,24 +58,30 @@ def prepare(plan: Plan, request: RunRequest) -> list[Ready | Unready]:
         if key not in known:
             # A suite that does not fit its model is a wrong file, whatever is wrong with the golden too.
             resolve_for_golden(planned.suite, planned.model)
-            known[key] = _look_up(planned, folders)
-        prepared.append(_prepare(planned, known[key], plan.capabilities.target, request.ignore_eos))
+            known[key] = _look_up(planned, folders, request)
+        prepared.append(_prepare(planned, known[key], plan.capabilities.target, request))
     return prepared
 
 
-def _look_up(planned: PlannedAttempt, folders: Sequence[Path]) -> _Known | GoldenError:
+def _look_up(planned: PlannedAttempt, folders: Sequence[Path], request: RunRequest) -> _Known | GoldenError:
     try:
-        golden = load_golden(planned.model, planned.suite, planned.dtype, folders)
-        return _Known(golden, find_calibrations(golden.header, folders))
+        golden = load_golden(planned.model, planned.suite, planned.dtype, folders, regen_command(request))
+        return _Known(golden, find_calibrations(golden.header, folders, calibrate_command(request)))
     except GoldenError as error:
         return error
 
 
-def _prepare(planned: PlannedAttempt, known: _Known | GoldenError, target: str, ignore_eos: bool) -> Ready | Unready:
+def _prepare(planned: PlannedAttempt, known: _Known | GoldenError, target: str, request: RunRequest) -> Ready | Unready:
     try:
         if isinstance(known, GoldenError):
             raise known
-        workload = resolve(planned.suite, planned.model, known.golden, ignore_eos=ignore_eos)
+        workload = resolve(
+            planned.suite,
+            planned.model,
+            known.golden,
+            ignore_eos=request.ignore_eos,
+            regen=regen_command(request),
+        )
         measured = known.calibrations.find(made_for(target, planned.settings)) if known.calibrations else None
         return Ready(planned, known.golden, workload, measured)
     except GoldenError as error:

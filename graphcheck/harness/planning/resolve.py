@@ -1,8 +1,9 @@
 """Owns turning a suite into what a target runs: text into ids, the stop rule into explicit stop ids."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
+from graphcheck.harness.files.golden_store import REGEN, made_again_by
 from graphcheck.harness.files.model_folder import ModelFolder
 from graphcheck.harness.files.suite_file import LoadedSuite
 from graphcheck.schema.errors import GoldenStale
@@ -26,12 +27,15 @@ def resolve_for_golden(suite: LoadedSuite, model: ModelFolder) -> Workload:
     return Workload(suite=suite.name, requests=_requests(suite, model, request))
 
 
-def resolve(suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eos: bool = False) -> Workload:
+def resolve(
+    suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eos: bool = False, regen: str = REGEN
+) -> Workload:
     """What a target under test runs.
 
     Args:
         golden: the suite's golden for this model; says which ids the stop rule must leave alone.
         ignore_eos: no stop ids at all; each prompt ends at its golden's number of tokens.
+        regen: the command that makes the golden, for the error.
 
     Raises:
         SuiteError: a prompt does not fit the model, or the stop rule asks for more ids than are free.
@@ -45,7 +49,7 @@ def resolve(suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eo
             raise GoldenStale(
                 f"golden of {model.name}/{suite.name}: prompt {prompt.id}",
                 "its prompt_ids are not what the tokenizer gives now",
-                "make it again with `graphcheck golden regen`",
+                made_again_by(regen),
             )
         return Request(
             id=prompt.id,
@@ -58,13 +62,9 @@ def resolve(suite: LoadedSuite, model: ModelFolder, golden: Golden, *, ignore_eo
     return Workload(suite=suite.name, passes=suite.suite.passes, requests=_requests(suite, model, request))
 
 
-def forced_workload(workload: Workload, golden: Golden) -> Workload:
-    """The same workload with the golden's tokens to be fed on in place of the engine's own."""
-    return fed_with(workload, {prompt.id: prompt.ids for prompt in golden.prompts})
-
-
-def fed_with(workload: Workload, tokens: Mapping[str, tuple[int, ...]]) -> Workload:
-    """The same workload with `tokens` (prompt id -> output ids) to be fed on in place of the engine's own."""
+def forced_workload(workload: Workload, answers: Sequence[GoldenPrompt]) -> Workload:
+    """The same workload with the tokens of these answers, one a prompt, to be fed on in place of the engine's own."""
+    tokens = {answer.id: answer.ids for answer in answers}
     requests = tuple(request.model_copy(update={"forced_ids": tokens[request.id]}) for request in workload.requests)
     return workload.model_copy(update={"requests": requests})
 

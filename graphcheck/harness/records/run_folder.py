@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from graphcheck.harness.files.golden_store import golden_name, read_golden
+from graphcheck.harness.files.lines import reason
 from graphcheck.harness.judging.repeats import settle
 from graphcheck.harness.records.run_formats import READABLE, Kind, NotOfItsFormat, upgraded
 from graphcheck.harness.records.run_store import ATTEMPTS_DIR, CELLS_FILE, GOLDEN_DIR, LOADED_DIR, RUN_FILE, STEPS_DIR
@@ -26,6 +27,8 @@ _CELL: TypeAdapter[AttemptStarted | AttemptFinished] = TypeAdapter(
 _STEP: TypeAdapter[StepEvent | FinishedEvent] = TypeAdapter(
     Annotated[StepEvent | FinishedEvent, Field(discriminator="event")]
 )
+
+_RESTORE = "restore the folder, or run again"
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ class Run:
             GoldenCorrupt: the run's copy is missing, damaged, or not the one that `run.json` names.
         """
         name = golden_name(started.model, started.suite, started.dtype)
-        golden = read_golden(self.path / GOLDEN_DIR / name)
+        golden = read_golden(self.path / GOLDEN_DIR / name, _RESTORE)
         if self.info.goldens.get(name.with_suffix("").as_posix(), golden.header.body_sha) != golden.header.body_sha:
             path = str(self.path / GOLDEN_DIR / name)
-            raise GoldenCorrupt(path, "not the golden that the run was judged by", "restore the folder, or run again")
+            raise GoldenCorrupt(path, "not the golden that the run was judged by", _RESTORE)
         return golden
 
     def loaded(self, name: str) -> Loaded:
@@ -75,7 +78,7 @@ class Run:
         try:
             return Loaded.model_validate_json(path.read_bytes())
         except (OSError, ValidationError):
-            raise RunFolderError(str(path), "cannot be read", "restore the folder, or run again") from None
+            raise RunFolderError(str(path), "cannot be read", _RESTORE) from None
 
     def attempt_dir(self, key: str) -> Path:
         return self.path / ATTEMPTS_DIR / key
@@ -138,7 +141,7 @@ def _read_info(path: Path) -> RunInfo:
     except OSError as failure:
         raise RunFolderError(str(path), f"cannot be read ({failure.strerror})", todo) from None
     except (ValidationError, NotOfItsFormat) as failure:
-        raise RunFolderError(str(path), f"not a run's record ({_first(failure)})", todo) from None
+        raise RunFolderError(str(path), f"not a run's record ({reason(failure)})", todo) from None
     except (ValueError, RecursionError) as failure:
         raise RunFolderError(str(path), f"not JSON ({failure})", todo) from None
 
@@ -155,14 +158,5 @@ def _read_lines(path: Path, adapter: TypeAdapter[T], kind: Kind, written_in: int
         try:
             records.append(adapter.validate_python(upgraded(_FIELDS.validate_json(line), kind, written_in)))
         except (ValidationError, NotOfItsFormat) as failure:
-            raise RunFolderError(
-                f"{path}:{number}", f"not a record ({_first(failure)})", "restore the folder, or run again"
-            ) from None
+            raise RunFolderError(f"{path}:{number}", f"not a record ({reason(failure)})", _RESTORE) from None
     return records, notes
-
-
-def _first(failure: ValidationError | NotOfItsFormat) -> str:
-    if isinstance(failure, NotOfItsFormat):
-        return str(failure)
-    error = failure.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, error['loc']))}: {error['msg']}" if error["loc"] else error["msg"]

@@ -60,7 +60,7 @@ class Attempter:
         ready = replace(
             ready,
             planned=replace(ready.planned, attempt=attempt),
-            workload=forced_workload(ready.workload, ready.golden),
+            workload=forced_workload(ready.workload, ready.golden.prompts),
         )
         started = started_record(ready)
         self.record(started)
