@@ -1,4 +1,4 @@
-"""Owns what there is to choose from: matrices, suites, models, targets, fixes and settings, each with a line about it."""
+"""Owns what there is to choose from: matrices, suites, models, targets, fixes, settings; each with a line."""
 
 from collections.abc import Callable
 
