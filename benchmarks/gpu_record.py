@@ -1,10 +1,11 @@
 """Makes the whole GPU record of a machine in one call: cells, ablations, the hang seen from inside, bits, sizes.
 
-    python benchmarks/gpu_record.py OUT [--share-gpus] [--only NAME ...]
+    python benchmarks/gpu_record.py OUT [--share-gpus] [--only NAME ...] [--within SECONDS]
 
-TP sizes are those that the machine has GPUs for, all of them with --share-gpus. Each part leaves OUT/NAME: the run's
-records and console output, or the figures of a benchmark; OUT/record.json and OUT/README.md say what came of each, and
-whether that was expected. Exit 1 if anything was not.
+The parts come in the order of their worth; `--within` starts none after so many seconds, and says which. TP sizes are
+those that the machine has GPUs for, all of them with --share-gpus. Each part leaves OUT/NAME: the run's records and
+console output, or the figures of a benchmark; OUT/record.json and OUT/README.md say what came of each, and whether that
+was expected. Exit 1 if anything was not.
 """
 
 import argparse
@@ -47,10 +48,11 @@ def parts(tp: list[int], own: list[int], share: bool) -> list[Part]:
     cells = (*selected, *(("--share-gpus",) if share else ()))
     digest = ("--set", "logits=digest", "--require-backend", "cuda")
     gpu = ("run", "matrix", "gpu", *cells)
-    found = [
+    return [
         Part("six_cells", "the matrix in float32", (*gpu, *digest), bits=True),
         Part("bfloat16", "the same in bfloat16", ("run", "matrix", "gpu-bf16", *cells, *digest), bits=True),
         Part("ablation", "every fix off", ("ablate", "gpu", *cells, "--require-backend", "cuda")),
+        *_hang(max(own)),
         Part("smollm2", "SmolLM2-135M, float32", ("run", "matrix", "gpu-smollm2", *digest), bits=True),
         Part("random_8b", "a random 8B Llama, bfloat16", ("random_8b.py", "--tp", *map(str, own))),
         Part("audit", "audit of the replay contract", (*gpu, "--audit")),
@@ -60,11 +62,13 @@ def parts(tp: list[int], own: list[int], share: bool) -> list[Part]:
         Part("attention", "decode attention: kernel over torch ops", ("decode_attention.py",)),
         Part("breadcrumbs", "what breadcrumbs cost a step", ("breadcrumbs.py", "--repeats", "2", "gpu", "-k", "tp=1")),
     ]
-    if max(own) > 1:
-        hang = ("-k", f"tp={max(own)} and graph=on", "--disable-fix", "allreduce-sync")
-        what = "`allreduce-sync` off: the hang, seen from inside the replay"
-        found.append(Part("hang", what, ("run", "matrix", "gpu", *hang), expected=ExitCode.HANG))
-    return found
+
+
+def _hang(tp: int) -> list[Part]:
+    """Over as many ranks as have a GPU each; one alone has nobody to wait for."""
+    hang = ("-k", f"tp={tp} and graph=on", "--disable-fix", "allreduce-sync")
+    what = "`allreduce-sync` off: the hang, seen from inside the replay"
+    return [Part("hang", what, ("run", "matrix", "gpu", *hang), expected=ExitCode.HANG)] if tp > 1 else []
 
 
 def make(part: Part, out: Path) -> dict[str, object]:
@@ -142,15 +146,20 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--share-gpus", action="store_true")
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument("--within", type=float, default=float("inf"), metavar="SECONDS")
     arguments = parser.parse_args()
     gpus = count_devices("cuda")
     own = [size for size in (1, 2, 4) if size <= gpus]
     lines = []
+    began = time.monotonic()
     for part in parts([1, 2, 4] if arguments.share_gpus else own, own, arguments.share_gpus):
         if arguments.only and part.name not in arguments.only:
             continue
         if part.name == "smollm2" and not _has_model("smollm2"):
             print("smollm2: not installed, left out (graphcheck models add smollm2)", flush=True)
+            continue
+        if time.monotonic() - began > arguments.within:
+            print(f"{part.name}: not started, {arguments.within:g} s are over", flush=True)
             continue
         line = make(part, arguments.out)
         lines.append(line)
