@@ -19,7 +19,7 @@ from pathlib import Path
 
 from graphcheck.harness.files.model_folder import find_model
 from graphcheck.harness.machine.devices import count_devices
-from graphcheck.schema.errors import ModelError
+from graphcheck.schema.errors import DeviceError, ModelError
 from graphcheck.schema.exit_codes import ExitCode
 
 HERE = Path(__file__).parent
@@ -148,7 +148,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument("--within", type=float, default=float("inf"), metavar="SECONDS")
     arguments = parser.parse_args()
-    gpus = count_devices("cuda")
+    try:
+        gpus = count_devices("cuda")
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     own = [size for size in (1, 2, 4) if size <= gpus]
     lines = []
     began = time.monotonic()
